@@ -1,0 +1,1 @@
+"""One file an adapter: how a session's agent is invoked. Found by scanning this folder."""

@@ -1,0 +1,1 @@
+"""One file a forge: what to ask it, how to read its answer. Found by scanning this folder."""
