@@ -324,20 +324,25 @@ SPECTACULAR_SETTINGS = {
 # --- Celery ----------------------------------------------------------------------------------------------------------
 # The state is in the database and the broker is a doorbell: a message says "look", and the beat says it again.
 
-CELERY_BROKER_URL = env.broker(
+BROKER_URL = env.broker(
     "BROKER_URL",
     "memory://",
     help="The message broker: `memory://` within one process, else `redis://…` or `amqp://…` (RabbitMQ).",
 )
-BROKER_URL = CELERY_BROKER_URL
-# How long a commit's ring may hold up the one who committed when the broker is dead: about a second.
+CELERY_BROKER_URL = "memory://localhost" if BROKER_URL == "memory://" else BROKER_URL  # kombu warns of no host
+# How long a commit's ring may hold up the one who committed when the broker is dead: two seconds at most, and nothing
+# where the broker refuses. kombu takes the first four for whoever publishes; a worker goes on trying.
 CELERY_BROKER_CONNECTION_TIMEOUT = 1
-CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
+_brief: dict[str, Any] = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+_broker_kind = {"rediss": "redis", "amqps": "amqp"}.get(urlsplit(BROKER_URL).scheme, urlsplit(BROKER_URL).scheme)
+_by_broker: dict[str, dict[str, Any]] = {
     "memory": {"polling_interval": 0.02},  # kombu's own second would be the latency of every wake
+    # No visibility timeout: it is for messages that are acknowledged late, and none is.
     "redis": {"socket_connect_timeout": 1, "socket_timeout": 2, "retry_on_timeout": False},
-    "amqp": {"read_timeout": 2, "write_timeout": 2},
-}[{"rediss": "redis", "amqps": "amqp"}.get(BROKER_URL.partition(":")[0], BROKER_URL.partition(":")[0])]
+}
+CELERY_BROKER_TRANSPORT_OPTIONS = _brief | _by_broker.get(_broker_kind, {})
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker, however long that takes
 CELERY_TASK_PUBLISH_RETRY = True
 # One more try, at once: what it mends is a pooled connection that died unnoticed.
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
@@ -383,7 +388,9 @@ LOGGING = {
         # Django's own handlers would write each line twice and mail errors to nobody.
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         "django.server": {"handlers": [], "level": "INFO", "propagate": True},
-        # One line a request to a model's provider is its own business.
+        # A line or two for each request that we make, or each ring that we answer, would bury all others.
         "httpx": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
     },
 }

