@@ -144,7 +144,7 @@ TRIGGERS_TICK_INTERVAL_SECONDS = env.number(
     help="Seconds: the longest sleep of the beat, which is how late a wake can be when every ring is lost.",
 )
 TRIGGERS_POLL_INTERVAL_SECONDS = env.number(
-    "TRIGGERS_POLL_INTERVAL_SECONDS", 60, low=1, high=86400, help="Seconds between two questions to the same forge."
+    "TRIGGERS_POLL_INTERVAL_SECONDS", 60, low=0.05, high=86400, help="Seconds between two questions to the same forge."
 )
 TRIGGERS_MAX_CONSECUTIVE_FAILURES = env.integer(
     "TRIGGERS_MAX_CONSECUTIVE_FAILURES",
@@ -169,7 +169,7 @@ TRIGGERS_DEFAULT_EXPIRY_DAYS = env.number(
 TRIGGERS_CRON_MIN_INTERVAL_SECONDS = env.integer(
     "TRIGGERS_CRON_MIN_INTERVAL_SECONDS",
     60,
-    low=60,
+    low=1,
     high=31536000,
     help="Seconds: the tightest gap that a `time.cron` schedule may have anywhere.",
 )
@@ -206,7 +206,7 @@ AGENT_MAX_TRIGGERED_TURNS_PER_HOUR = env.integer(
 AGENT_TURN_LEASE_SECONDS = env.integer(
     "AGENT_TURN_LEASE_SECONDS",
     60,
-    low=2,
+    low=1,
     high=3600,
     help="Seconds without a sign of life after which a turn counts as lost; a live turn renews its lease.",
 )
