@@ -30,8 +30,11 @@ class SessionTool(Protocol):
     `{"error": {"code", "message"}}`, written for a model to correct itself by.
     """
 
-    name: str
-    description: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
 
     def enabled(self) -> bool: ...
 

@@ -1,0 +1,1 @@
+"""Running turns: the prompt, the adapters, the runner."""

@@ -1,0 +1,222 @@
+"""The only writer of Wake: what waits to re-engage a session, and what became of it.
+
+Every function here is called inside a transaction that holds the session's lock
+(`transcript.lock`); that lock, not luck, is what keeps two takers apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from sessions.exceptions import Conflict
+from sessions.models import AgentSession, Turn, Wake
+from sessions.runtime.prompt import WakePart
+from sessions.signals import wake_settled
+from sessions.states import WAKES, Action, EventType, TurnStatus, WakeSource, WakeStatus
+from sessions.text import cut, storable
+from sessions.transcript import Entry, append
+
+MAX_PER_TURN = 20  # wakes in one turn; the rest run in the next
+MAX_CHARS_PER_TURN = 400_000  # of text and payload together, beyond the first wake
+RING_AGAIN = (1, 2, 4, 8, 16, 32, 60)  # seconds between rings for a wake that nobody takes
+
+
+@dataclass(frozen=True)
+class NewWake:
+    """A wake to post. `payload` is text from outside, shown to the agent only inside a fence."""
+
+    session_id: UUID
+    source: WakeSource
+    text: str
+    action: Action = Action.MESSAGE
+    heading: dict[str, Any] = field(default_factory=dict)
+    payload: str = ""
+    payload_source: str = ""
+    content_type: str = ""
+    payload_bytes: int = 0
+    truncated: bool = False
+    depth: int = 0
+    idempotency_key: str | None = None
+
+
+def post(wakes: Sequence[NewWake], *, now: datetime) -> list[Wake]:
+    """Add wakes to their sessions' inboxes, as pending, in the order given."""
+    return Wake.objects.bulk_create([_row(wake, now) for wake in wakes])
+
+
+def pending(session_ids: Sequence[UUID]) -> dict[UUID, list[Wake]]:
+    """Return each session's pending wakes, in the order in which they were posted."""
+    waiting: dict[UUID, list[Wake]] = {session_id: [] for session_id in session_ids}
+    rows = Wake.objects.filter(session_id__in=session_ids, status=WakeStatus.PENDING)
+    for wake in rows.order_by("created_at", "pk"):
+        waiting[wake.session_id].append(wake)
+    return waiting
+
+
+def has_pending(session_id: UUID) -> bool:
+    """Return whether anything waits in the session's inbox."""
+    return Wake.objects.filter(session_id=session_id, status=WakeStatus.PENDING).exists()
+
+
+def next_share(wakes: Sequence[Wake]) -> list[Wake]:
+    """Choose which of a session's pending wakes one turn takes.
+
+    1. They run in order, as many as fit, in one turn whose prompt holds all of them.
+    2. A wake with action `start` has a turn of its own.
+    3. So has one whose turn was lost before: if it is what kills turns, only it is quarantined.
+    """
+    share: list[Wake] = []
+    size = 0
+    for wake in wakes[:MAX_PER_TURN]:
+        size += len(wake.text) + len(wake.payload)
+        alone = wake.action == Action.START or wake.losses > 0
+        if share and (alone or size > MAX_CHARS_PER_TURN):
+            break
+        share.append(wake)
+        if alone:
+            break
+    return share
+
+
+def take(wakes: Sequence[Wake], turn: Turn) -> None:
+    """Hand pending wakes to a turn."""
+    ids = [wake.pk for wake in wakes]
+    WAKES.move(Wake.objects.filter(pk__in=ids), WakeStatus.TAKEN, turn=turn, deliveries=F("deliveries") + 1)
+    for wake in wakes:
+        wake.status, wake.turn_id, wake.deliveries = WakeStatus.TAKEN, turn.pk, wake.deliveries + 1
+
+
+def settle(turn: Turn, *, now: datetime) -> None:
+    """Acknowledge what a turn took: its wakes are done."""
+    _end(_taken_by(turn), WakeStatus.DONE, "", now)
+
+
+def give_back(turn: Turn, reason: str, *, now: datetime) -> list[Wake]:
+    """Make a turn's wakes pending again, with the reason in the transcript."""
+    wakes = list(_taken_by(turn))
+    WAKES.move(_taken_by(turn), WakeStatus.PENDING, turn=None, reason=cut(reason, 2000))
+    append([_notice(EventType.WAKE_REQUEUED, wake, reason) for wake in wakes], now=now)
+    return wakes
+
+
+def lose(turn: Turn, reason: str, *, max_losses: int, now: datetime) -> None:
+    """Give a lost turn's wakes back, but quarantine each that has now been lost `max_losses` times."""
+    worn_out = [wake.pk for wake in _taken_by(turn) if wake.losses + 1 >= max_losses]
+    _taken_by(turn).update(losses=F("losses") + 1)
+    why = f"{reason}; given up after {max_losses} lost turns"
+    quarantine(_taken_by(turn).filter(pk__in=worn_out), why, now=now)
+    give_back(turn, reason, now=now)
+
+
+def quarantine(wakes: QuerySet[Wake], reason: str, *, now: datetime) -> None:
+    """Set wakes aside as failed, for an operator to retry."""
+    ended = _end(wakes, WakeStatus.QUARANTINED, reason, now)
+    append([_notice(EventType.WAKE_QUARANTINED, wake, reason) for wake in ended], now=now)
+
+
+def quarantine_taken(turn: Turn, reason: str, *, now: datetime) -> None:
+    """Quarantine all that a turn took."""
+    quarantine(_taken_by(turn), reason, now=now)
+
+
+def withdraw(wakes: QuerySet[Wake], reason: str, *, now: datetime) -> int:
+    """End wakes that have not ended, since nobody should run them any more; return how many."""
+    return len(_end(wakes, WakeStatus.WITHDRAWN, reason, now))
+
+
+def retry(wake: Wake, *, now: datetime) -> None:
+    """Make a quarantined wake pending again, its losses forgotten. Raises `Conflict` for any other."""
+    rows = Wake.objects.filter(pk=wake.pk, status=WakeStatus.QUARANTINED)
+    if not WAKES.move(rows, WakeStatus.PENDING, turn=None, losses=0, settled_at=None, reason="retried by an operator"):
+        raise Conflict(f"only a quarantined wake can be retried; this one is {wake.status}")
+    append([_notice(EventType.WAKE_REQUEUED, wake, "retried by an operator")], now=now)
+
+
+def waiting(*, now: datetime) -> QuerySet[AgentSession]:
+    """Return the sessions that could begin a turn now but for which nobody has come: ring for these.
+
+    A wake's own ring is given a second; then `RING_AGAIN` tells how often the beat rings, so
+    that a backlog behind busy workers does not flood the broker.
+    """
+    moment_ago = now - timedelta(seconds=RING_AGAIN[0])
+    unheard = Wake.objects.filter(session=OuterRef("pk"), status=WakeStatus.PENDING, created_at__lte=moment_ago)
+    live = Turn.objects.filter(session=OuterRef("pk"), status=TurnStatus.RUNNING)
+    due = Q(rung_at=None)
+    for rings, seconds in enumerate(RING_AGAIN):
+        count = Q(rings__gte=rings) if seconds == RING_AGAIN[-1] else Q(rings=rings)
+        due |= count & Q(rung_at__lte=now - timedelta(seconds=seconds))
+    sessions = AgentSession.objects.filter(due, terminated_at=None)
+    return sessions.filter(Q(held_until=None) | Q(held_until__lte=now), Exists(unheard), ~Exists(live))
+
+
+def oldest_pending() -> datetime | None:
+    """Return when the wake that has waited longest was posted."""
+    waiting = Wake.objects.filter(status=WakeStatus.PENDING).order_by("created_at")
+    return waiting.values_list("created_at", flat=True).first()
+
+
+def may_join(share: Sequence[Wake]) -> bool:
+    """Return whether these wakes may be steered into a turn that already runs."""
+    return all(wake.action == Action.MESSAGE and wake.losses == 0 for wake in share)
+
+
+def part_of(wake: Wake) -> WakePart:
+    """Return a wake that a turn has taken, or is about to, as its part of the turn's prompt."""
+    return WakePart(
+        wake_id=str(wake.pk),
+        source=wake.source,
+        text=wake.text,
+        heading=wake.heading,
+        payload=wake.payload,
+        payload_source=wake.payload_source,
+        content_type=wake.content_type,
+        payload_bytes=wake.payload_bytes,
+        truncated=wake.truncated,
+        redelivery=wake.deliveries - (wake.status == WakeStatus.TAKEN),
+    )
+
+
+def _row(wake: NewWake, now: datetime) -> Wake:
+    return Wake(
+        session_id=wake.session_id,
+        source=wake.source,
+        action=wake.action,
+        text=storable(wake.text),
+        heading=storable(wake.heading),
+        payload=storable(wake.payload),
+        payload_source=cut(storable(wake.payload_source), 200),
+        content_type=cut(storable(wake.content_type), 200),
+        payload_bytes=wake.payload_bytes,
+        truncated=wake.truncated,
+        depth=wake.depth,
+        idempotency_key=wake.idempotency_key,
+        created_at=now,
+    )
+
+
+def _taken_by(turn: Turn) -> QuerySet[Wake]:
+    return Wake.objects.filter(turn=turn, status=WakeStatus.TAKEN)
+
+
+def _end(rows: QuerySet[Wake], status: WakeStatus, reason: str, now: datetime) -> list[Wake]:
+    wakes = list(rows.filter(status__in=WAKES.sources(status)).defer("payload"))
+    ids = [wake.pk for wake in wakes]
+    if not ids:
+        return []
+    WAKES.move(Wake.objects.filter(pk__in=ids), status, settled_at=now, reason=cut(reason, 2000))
+    for wake in wakes:
+        wake.status, wake.settled_at, wake.reason = status, now, reason
+    wake_settled.send(Wake, wakes=wakes, now=now)
+    return wakes
+
+
+def _notice(type_: EventType, wake: Wake, reason: str) -> Entry:
+    payload = {"wake_id": str(wake.pk), "source": wake.source, "reason": reason, "deliveries": wake.deliveries}
+    trigger_id = wake.heading.get("trigger_id")
+    return Entry(wake.session_id, type_, payload | ({"trigger_id": trigger_id} if trigger_id else {}))

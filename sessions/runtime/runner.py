@@ -1,0 +1,130 @@
+"""One turn from begin to settle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from django.db import close_old_connections
+
+from sessions import selectors, services, turns
+from sessions.models import Turn
+from sessions.registry import UnknownName
+from sessions.runtime.adapters.base import AdapterError, Fault, TurnRequest, TurnResult
+from sessions.runtime.keeper import SHUTDOWN, Watch
+from sessions.secrecy import Unreadable
+from sessions.states import EventType, TurnStatus
+from sessions.turns import Begun, Ending, Fate
+
+log = logging.getLogger("rewake.runner")
+
+FATES = {Fault.TRANSPORT: Fate.BACK, Fault.PERMANENT: Fate.QUARANTINED, Fault.AGENT: Fate.DONE}
+
+_threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="rewake-turn")
+
+
+class Watcher(Protocol):
+    """What the runner needs of a keeper."""
+
+    def watch(self, turn: Turn) -> AbstractContextManager[Watch]: ...
+
+
+def run(session_ids: Iterable[UUID], *, worker: str, clock: Callable[[], datetime], keeper: Watcher) -> int:
+    """Begin a turn in each session that has something to run, run them side by side, settle them.
+
+    Returns how many ran. Several begin in one transaction because beginning is short and dear;
+    each then has a thread of its own, since an agent mostly waits for its model.
+    """
+    begun = turns.begin(session_ids, worker=worker, now=clock())
+    if not begun:
+        return 0
+    others = [_threads.submit(_run_in_thread, item, clock, keeper) for item in begun[1:]]
+    run_turn(begun[0], clock=clock, keeper=keeper)
+    wait(others)
+    for other in others:
+        other.result()
+    return len(begun)
+
+
+def run_turn(begun: Begun, *, clock: Callable[[], datetime], keeper: Watcher) -> None:
+    """Run a turn that has begun, and settle it."""
+    turn = begun.turn
+    about = {"turn_id": str(turn.pk), "session_id": str(turn.session_id)}
+    with keeper.watch(turn) as watch:
+        ending = _attempt(begun, clock, watch)
+        settled = turns.end(turn.pk, ending, now=clock())
+    action = "turn_ended" if settled else "turn_outlived"
+    log.info(action, extra={"action": action, "status": ending.status, "reason": ending.reason, **about})
+
+
+def _run_in_thread(begun: Begun, clock: Callable[[], datetime], keeper: Watcher) -> None:
+    close_old_connections()
+    run_turn(begun, clock=clock, keeper=keeper)
+
+
+def _attempt(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> Ending:
+    """Run the adapter; whatever happens becomes an ending, for a turn without one would only be lost later."""
+    try:
+        result = services.ADAPTERS.get(begun.session.adapter).run(_request(begun, clock, watch))
+    except AdapterError as error:
+        return _failed(error, watch)
+    except (UnknownName, Unreadable) as error:
+        return Ending(TurnStatus.FAILED, Fate.QUARANTINED, str(error))
+    except Exception as error:
+        log.exception("adapter failed", extra={"action": "adapter_failed", "turn_id": str(begun.turn.pk)})
+        return Ending(TurnStatus.FAILED, Fate.QUARANTINED, f"the adapter broke: {type(error).__name__}: {error}")
+    return _ended(result, watch)
+
+
+def _ended(result: TurnResult, watch: Watch) -> Ending:
+    if watch.reason == SHUTDOWN:
+        return Ending(TurnStatus.LOST, Fate.RETURNED, SHUTDOWN, usage=result.usage)
+    status = TurnStatus.INTERRUPTED if watch.interrupted() else TurnStatus.COMPLETED
+    return Ending(
+        status,
+        Fate.DONE,
+        watch.reason,
+        text=result.text,
+        history=result.history,
+        state=result.state,
+        usage=result.usage,
+    )
+
+
+def _failed(error: AdapterError, watch: Watch) -> Ending:
+    if watch.reason == SHUTDOWN:
+        return Ending(TurnStatus.LOST, Fate.RETURNED, SHUTDOWN)
+    return Ending(TurnStatus.FAILED, FATES[error.fault], error.message, retry_after=error.retry_after)
+
+
+def _request(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> TurnRequest:
+    turn = begun.turn
+
+    def emit(type_: str, payload: dict[str, Any]) -> None:
+        if not turns.record(turn.pk, EventType(type_), payload, now=clock()):
+            watch.stop("the turn is over")
+
+    def take_steering() -> list[str]:
+        prompt = turns.steer(turn.pk, now=clock())
+        return [prompt] if prompt else []
+
+    return TurnRequest(
+        session_id=turn.session_id,
+        turn_id=turn.pk,
+        prompt=begun.prompt,
+        history=selectors.history(turn.session_id),
+        state=selectors.state(begun.session),
+        model=begun.session.model,
+        tools=services.bind_tools(turn, clock=clock),
+        turn_token=begun.token,
+        deadline=turn.deadline,
+        clock=clock,
+        emit=emit,
+        take_steering=take_steering,
+        interrupted=watch.interrupted,
+    )
