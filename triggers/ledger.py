@@ -1,0 +1,67 @@
+"""The only writer of Fire: each occurrence of a trigger, recorded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sessions.models import Wake
+from sessions.secrecy import digest
+from sessions.text import cut, storable
+from triggers.models import Fire, Trigger
+
+OCCURRENCE_MAX_CHARS = 300
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One firing to record. `payload` is text from outside, `note` our own words about it."""
+
+    key: str
+    due_at: datetime
+    payload: str = ""
+    payload_source: str = ""
+    content_type: str = ""
+    payload_bytes: int = 0
+    truncated: bool = False
+    note: str = ""
+
+
+def record(rows: Sequence[Fire]) -> None:
+    """Write fires. Raises `IntegrityError`, writing none, if any has been recorded before."""
+    Fire.objects.bulk_create(rows)
+
+
+def fire(trigger: Trigger, occurrence: Occurrence, wake: Wake, *, reason: str, now: datetime) -> Fire:
+    """Return the row of a fire, to be recorded. `trigger.fires` has already counted it."""
+    return Fire(
+        trigger=trigger,
+        occurrence=occurrence.key,
+        number=trigger.fires,
+        due_at=occurrence.due_at,
+        fired_at=now,
+        reason=cut(reason, 500),
+        wake=wake,
+    )
+
+
+def skip(trigger: Trigger, key: str, *, due_at: datetime, reason: str, now: datetime) -> Fire:
+    """Return the row of an occurrence that is given up, to be recorded."""
+    return Fire(
+        trigger=trigger, occurrence=key, number=0, due_at=due_at, fired_at=now, reason=cut(reason, 500), skipped=True
+    )
+
+
+def known(trigger_id: UUID, key: str) -> bool:
+    """Return whether this occurrence has been recorded."""
+    return Fire.objects.filter(trigger_id=trigger_id, occurrence=key).exists()
+
+
+def key_of(text: str) -> str:
+    """Return a text from outside as an occurrence: storable, and unique even where it is long."""
+    text = storable(text)
+    if len(text) <= OCCURRENCE_MAX_CHARS:
+        return text
+    return text[: OCCURRENCE_MAX_CHARS - 65] + ":" + digest(text)

@@ -1,0 +1,22 @@
+"""Celery's door to the engine: short work, which carries no state and never retries."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from triggers import engine
+
+TICK = "triggers.tick"
+BATCHES = 20  # of one ring; the next ring goes on
+
+
+@shared_task(name=TICK)
+def tick() -> None:
+    """Record what is due, batch by batch, each at its own now."""
+    if not settings.TRIGGERS_ENABLED:
+        return
+    for _ in range(BATCHES):
+        if not engine.tick(now=timezone.now()).more:
+            return
