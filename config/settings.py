@@ -232,6 +232,7 @@ INSTALLED_APPS = [
     "sessions.apps.SessionsConfig",
     "triggers.apps.TriggersConfig",
     "console.apps.ConsoleConfig",
+    "config.apps.RewakeConfig",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -390,7 +391,7 @@ LOGGING = {
         "django.server": {"handlers": [], "level": "INFO", "propagate": True},
         # A line or two for each request that we make, or each ring that we answer, would bury all others.
         "httpx": {"level": "WARNING"},
-        "celery.app.trace": {"level": "WARNING"},
-        "celery.worker.strategy": {"level": "WARNING"},
+        "celery": {"level": "WARNING"},
+        "uvicorn": {"level": "WARNING"},
     },
 }

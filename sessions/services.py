@@ -143,6 +143,16 @@ def rescue(*, now: datetime) -> int:
     return lost
 
 
+def recover(*, now: datetime) -> int:
+    """Take up after a stop: for the one process that runs everything, at its start, before it begins a turn.
+
+    Whatever turn still counts as live was cut off with the process before, however fresh its lease.
+    """
+    lost = turns.rescue(now=now, whatever_lease=True)
+    AgentSession.objects.filter(rings__gt=0).update(rung_at=None, rings=0)
+    return lost
+
+
 def needs_rescue(*, now: datetime) -> bool:
     """Return whether `rescue` would find anything to do."""
     return turns.expired_leases(now=now).exists() or inbox.waiting(now=now).exists()

@@ -34,6 +34,8 @@ RETRY_AFTER = (5, 30, 120, 600, 1800, 7200)  # seconds after a transport fault; 
 RETRY_AFTER_CAP = 86_400  # seconds: no provider may ask for more
 JITTER = 0.2
 HOUR = timedelta(hours=1)
+STALLED = "its worker stopped renewing the lease: killed, cut off or stalled"
+STOPPED = "the process that ran it was stopped or killed"
 
 
 class Fate(StrEnum):
@@ -183,10 +185,11 @@ def end(
     return True
 
 
-def rescue(*, now: datetime) -> int:
-    """Declare lost every live turn whose lease has run out; return how many were."""
-    lost = expired_leases(now=now).values_list("pk", flat=True)
-    return sum(_rescue(turn_id, now) for turn_id in list(lost))
+def rescue(*, now: datetime, whatever_lease: bool = False) -> int:
+    """Declare lost every live turn whose lease has run out, or just every one; return how many were."""
+    live = Turn.objects.filter(status=TurnStatus.RUNNING) if whatever_lease else expired_leases(now=now)
+    reason = STOPPED if whatever_lease else STALLED
+    return sum(_rescue(turn, reason, now) for turn in list(live.only("session_id", "lease_expires_at")))
 
 
 def expired_leases(*, now: datetime) -> Any:
@@ -339,11 +342,9 @@ def _update_session(session: AgentSession, ending: Ending) -> None:
         AgentSession.objects.filter(pk=session.pk).update(**fields)
 
 
-def _rescue(turn_id: UUID, now: datetime) -> bool:
-    reason = "its worker stopped renewing the lease: killed, cut off or stalled"
-    with transaction.atomic():
-        session_id = Turn.objects.values_list("session_id", flat=True).get(pk=turn_id)
-        lock([session_id])
-        if not expired_leases(now=now).filter(pk=turn_id).exists():
-            return False
-        return end(turn_id, Ending(TurnStatus.LOST, Fate.LOST, reason), now=now)
+@transaction.atomic
+def _rescue(turn: Turn, reason: str, now: datetime) -> bool:
+    lock([turn.session_id])
+    if not Turn.objects.filter(pk=turn.pk, lease_expires_at=turn.lease_expires_at).exists():
+        return False  # it was renewed after all
+    return end(turn.pk, Ending(TurnStatus.LOST, Fate.LOST, reason), now=now)

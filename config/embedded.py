@@ -1,0 +1,131 @@
+"""The embedded form: web server, workers and beat as threads of one process, with no services around it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import uvicorn
+from celery.beat import Service
+from celery.worker import WorkController
+from django.core.management.base import CommandError
+
+from config.celery import app
+from sessions.tasks import KEEPER
+from triggers import nudge
+from triggers.beat import DueScheduler
+
+SHORT_THREADS = 2
+LONG_THREADS = 16  # each message may run up to `doorbell.BATCH` turns
+STOP_SECONDS = 5  # for running turns to be given back, and for open requests
+
+log = logging.getLogger("rewake.embedded")
+
+
+def run(host: str, port: int, *, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM; then give running turns back, and stop every thread.
+
+    `ready` is called once requests are accepted.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_workers())
+        stack.enter_context(_beat())
+        _ignore_stop_signals()
+        _Server(_web(host, port), ready).run()
+        KEEPER.stop_all()
+        if not KEEPER.wait_until_idle(STOP_SECONDS):
+            log.warning("turns still run and will be found lost", extra={"action": "stop_with_turns"})
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock that keeps a second embedded process off the same files. Raises `CommandError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "rewake.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(f"another Rewake already runs on {folder}; stop it first, or set DATABASE_URL") from None
+        yield
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _ignore_stop_signals() -> None:
+    """Leave stop signals to uvicorn, which sends itself each again once it has stopped: we are not done by then."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+
+
+def _web(host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        "config.asgi:application",
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,  # its lines would hold capability URLs
+        lifespan="off",
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+
+
+@contextmanager
+def _workers() -> Iterator[None]:
+    """Run a worker for each queue: long turns must never keep the clock's short work waiting."""
+    workers = [_worker("short", SHORT_THREADS), _worker("long", LONG_THREADS)]
+    threads = [
+        threading.Thread(target=worker.start, name=f"rewake-{n}", daemon=True) for n, worker in enumerate(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+
+
+def _worker(queue: str, threads: int) -> WorkController:
+    return WorkController(
+        app=app,
+        hostname=f"{queue}@embedded",
+        pool_cls="threads",
+        concurrency=threads,
+        queues=[queue],
+        without_heartbeat=True,
+        without_mingle=True,
+        without_gossip=True,
+    )
+
+
+@contextmanager
+def _beat() -> Iterator[None]:
+    """Run the beat as a thread, so that a nudge in this process wakes it."""
+    service = Service(app, scheduler_cls=DueScheduler)
+    thread = threading.Thread(target=service.start, name="rewake-beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        nudge.here.set()
+        thread.join(STOP_SECONDS)
