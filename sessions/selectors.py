@@ -105,6 +105,12 @@ def has_events_after(session_id: UUID, after: int) -> bool:
     return AgentSession.objects.filter(pk=session_id, last_seq__gt=after).exists()
 
 
+def seq_of_turn(session_id: UUID, turn_id: UUID) -> int | None:
+    """Return where in a session's transcript a turn begins, None if it has no such turn."""
+    starts = Event.objects.filter(session_id=session_id, type=EventType.TURN_STARTED, payload__turn_id=str(turn_id))
+    return starts.values_list("seq", flat=True).first()
+
+
 def history(session_id: UUID) -> list[Any]:
     """Return the message history of a session: what each of its turns added, oldest first."""
     stored = Turn.objects.filter(session_id=session_id).exclude(history="").order_by("started_at", "pk")

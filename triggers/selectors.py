@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, Min, Q, QuerySet
 
 from sessions.states import WakeStatus
 from triggers import engine
 from triggers.exceptions import NotFound
 from triggers.models import Beat, Fire, Trigger
 from triggers.states import OUTCOMES, Outcome, TriggerStatus
+
+
+@dataclass(frozen=True)
+class TriggerView:
+    """A trigger with what is derived for showing it."""
+
+    trigger: Trigger
+    describe: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,20 @@ def triggers(
     """Return triggers, newest first, of a session, a kind, a status."""
     wanted = {"session_id": session_id, "kind": kind, "status": status}
     return Trigger.objects.filter(**{name: value for name, value in wanted.items() if value}).order_by("-pk")
+
+
+def in_sessions(rows: QuerySet[Trigger], text: str) -> QuerySet[Trigger]:
+    """Return those of `rows` whose session has this id, or this text in its title or tag."""
+    like = Q(session__title__icontains=text) | Q(session__tag__icontains=text)
+    try:
+        return rows.filter(like | Q(session_id=UUID(text)))
+    except ValueError:
+        return rows.filter(like)
+
+
+def views(rows: Iterable[Trigger], *, now: datetime) -> list[TriggerView]:
+    """Return triggers with what is derived for showing them."""
+    return [TriggerView(row, describe(row, now=now)) for row in rows]
 
 
 def fires(trigger_id: UUID) -> QuerySet[Fire]:
