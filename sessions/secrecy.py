@@ -32,7 +32,7 @@ def mint(prefix: str) -> str:
 
 def digest(secret: str) -> str:
     """Return the SHA-256 of a secret as hex: what is stored of a secret that need not be shown again."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def encrypt(value: Any) -> str:
