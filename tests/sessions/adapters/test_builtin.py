@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart, exceptions
 from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -445,13 +446,16 @@ def test_it_translates_what_an_anthropic_server_answers(
     assert len(provider.asked) == 1
 
 
-def test_it_can_be_called_where_a_loop_is_running_elsewhere(stage: Stage) -> None:
-    stage.model = "rehearsal"
+def test_it_does_not_occupy_the_loop_of_whoever_calls_it(play: Callable[..., Script], stage: Stage) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+    play([TextPart("done")]).meanwhile = lambda: loops.append(asyncio.get_running_loop())
 
-    async def main() -> str:
-        return (await asyncio.to_thread(Builtin().run, stage.request("hello"))).text
+    async def main() -> asyncio.AbstractEventLoop:
+        await sync_to_async(Builtin().run)(stage.request("go"))
+        return asyncio.get_running_loop()
 
-    assert asyncio.run(main()) == "hello"
+    assert loops != [asyncio.run(main())]
+    assert len(loops) == 1
 
 
 def _error(stage: Stage, **changes: Any) -> AdapterError:
