@@ -228,6 +228,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_htmx",
     "sessions.apps.SessionsConfig",
     "triggers.apps.TriggersConfig",
@@ -306,7 +307,10 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["config.api.KeyAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["config.api.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["config.api.JsonBody"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "config.api.JsonOnly",
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered 405, like any method that a route does not have
+    "URL_FORMAT_OVERRIDE": None,
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "config.api.error_response",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -319,6 +323,8 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
 
 

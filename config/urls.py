@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from importlib.util import find_spec
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.urls import URLPattern, URLResolver, include, path
+from django.views.generic import RedirectView
+
+from config import ops, schema
+
+handler400 = "config.api.bad_request"
+handler403 = "config.api.forbidden"
+handler404 = "config.api.not_found"
+handler500 = "config.api.server_error"
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", RedirectView.as_view(url="/console/")),
+    path("api/", include("triggers.api.urls")),
+    path("api/", include("sessions.api.urls")),
+    path("api/schema", schema.Schema.as_view(), name="schema"),
+    path("api/docs", schema.Docs.as_view(), name="docs"),
+    path("healthz", ops.healthz, name="healthz"),
+    path("readyz", ops.readyz, name="readyz"),
+    path("metrics", ops.metrics, name="metrics"),
+]
+if find_spec("console.urls"):
+    urlpatterns.append(path("console/", include("console.urls")))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from sessions.exceptions import Invalid, NotFound
 from sessions.models import ApiKey
@@ -42,6 +42,16 @@ def revoke(key_id: UUID, *, now: datetime) -> ApiKey:
     if row is None:
         raise NotFound(f"there is no key {key_id}")
     return row
+
+
+def listed() -> QuerySet[ApiKey]:
+    """Return all keys, newest first, the revoked ones too."""
+    return ApiKey.objects.order_by("-pk")
+
+
+def is_revoked(secret: str) -> bool:
+    """Return whether this is a key's secret, but of one that has been revoked."""
+    return ApiKey.objects.filter(hash=digest(secret)).exclude(revoked_at=None).exists()
 
 
 def of_secret(secret: str, *, now: datetime) -> ApiKey | None:

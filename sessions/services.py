@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from sessions import doorbell, inbox, turns
-from sessions.exceptions import Invalid, NotFound, SessionTerminated, TurnActive
+from sessions.exceptions import Conflict, Invalid, NotFound, SessionTerminated, TurnActive
 from sessions.models import AgentSession, Event, Turn, Wake
 from sessions.registry import Registry, UnknownName
 from sessions.runtime.adapters.base import Adapter
@@ -83,12 +83,15 @@ def query(session_id: UUID, text: str, *, now: datetime) -> Wake:
 def say(session_id: UUID, text: str, *, idempotency_key: str | None = None, now: datetime) -> Said:
     """Post a person's message: steered into the live turn where that is possible, else the next turn.
 
-    A known idempotency key returns the wake that it made before, and posts nothing.
+    A known idempotency key returns the wake that it made before, and posts nothing. Raises `Conflict`
+    if that was made of another text.
     """
     session = _mutable(session_id)
     live = _is_live(session)
     if idempotency_key:
         known = Wake.objects.filter(session=session, idempotency_key=idempotency_key).first()
+        if known and known.text != storable(text):
+            raise Conflict("this idempotency key has been used for another text")
         if known:
             return Said(known, live)
     return Said(_post_message(session, text, idempotency_key, now), live)

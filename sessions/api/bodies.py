@@ -1,0 +1,58 @@
+"""The raw body of a request, whole or not at all, under WSGI and ASGI."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.http import HttpRequest, UnreadablePostError
+
+
+class BodyError(Exception):
+    """A body that cannot be had whole: `status` is the answer's."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+def read_body(request: HttpRequest, *, limit: int) -> bytes:
+    """Return a request's body. Raises `BodyError`: 413 past `limit` bytes, 411 or 400 where it cannot be read.
+
+    Under WSGI, Django takes a body without Content-Length for an empty one. If the server says that its
+    stream ends where the body does (`wsgi.input_terminated`), a chunked one is read from it.
+    """
+    length = _length(request)
+    if length is not None and length > limit:
+        raise BodyError(413, f"the body is too large: at most {limit} bytes")
+    try:
+        body = _stream(request, length).read(limit + 1 if length is None else length)
+    except (UnreadablePostError, OSError) as error:
+        raise BodyError(400, "the body broke off before its end") from error
+    if len(body) > limit:
+        raise BodyError(413, f"the body is too large: at most {limit} bytes")
+    if length is not None and len(body) < length:
+        raise BodyError(400, "the body broke off before its end")
+    return body
+
+
+def _length(request: HttpRequest) -> int | None:
+    given = request.META.get("CONTENT_LENGTH")
+    if given in (None, ""):
+        return None
+    if not (str(given).isascii() and str(given).isdigit()):
+        raise BodyError(400, "Content-Length is no number")
+    if "HTTP_TRANSFER_ENCODING" in request.META:
+        raise BodyError(400, "the body has a Content-Length and a Transfer-Encoding")
+    return int(given)
+
+
+def _stream(request: HttpRequest, length: int | None) -> Any:
+    environ = getattr(request, "environ", None)
+    if environ is None or length is not None:  # ASGI has read it; and Django reads what has a length
+        return request
+    if environ.get("wsgi.input_terminated"):
+        return cast(Any, environ["wsgi.input"])
+    if "HTTP_TRANSFER_ENCODING" in request.META:
+        raise BodyError(411, "a chunked body cannot be read here: send a Content-Length")
+    return request
