@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sessions.exceptions import Conflict, Invalid, NotFound, RewakeError
+from sessions.exceptions import Conflict, Invalid, NotFound, RewakeError, SessionTerminated
 
-__all__ = ["Conflict", "Invalid", "NotFound", "PolicyRefused", "RewakeError"]
+__all__ = ["Conflict", "Invalid", "NotFound", "PolicyRefused", "RewakeError", "SessionTerminated"]
 
 
 class PolicyRefused(RewakeError):

@@ -21,7 +21,7 @@ from sessions.text import storable
 from sessions.tools import ToolContext
 from sessions.transcript import Entry, append, lock
 from triggers import engine, nudge, policy
-from triggers.exceptions import Conflict, Invalid, NotFound
+from triggers.exceptions import Conflict, Invalid, NotFound, SessionTerminated
 from triggers.kinds.base import ON_TIME, Args, ArgsError, Kind, TimeKind
 from triggers.models import Beat, Trigger
 from triggers.registry import KINDS, UnknownName
@@ -167,11 +167,16 @@ def hook_url(trigger: Trigger, secrets: Mapping[str, str]) -> str:
 
 @transaction.atomic
 def show_hook(trigger_id: UUID, *, by: str, now: datetime) -> tuple[str, str | None]:
-    """Return a webhook trigger's URL and signing secret again, recording who asked. Raises `NotFound`, `Conflict`."""
+    """Return a webhook trigger's URL and signing secret again, recording who asked.
+
+    Raises `NotFound`, `Conflict` for another kind, `SessionTerminated`.
+    """
     trigger = _locked(trigger_id, None)
     secrets = secrets_of(trigger)
     if "url" not in secrets:
         raise Conflict(f"a {trigger.kind} trigger has no URL; only a webhook trigger has")
+    if trigger.session.terminated_at:
+        raise SessionTerminated("the session has been terminated; its triggers are cancelled and their URLs dead")
     payload = {"trigger_id": str(trigger.pk), "kind": trigger.kind, "from": trigger.status, "to": trigger.status}
     seen = {"by": by, "reason": f"its URL was shown to {by}"}
     append([Entry(trigger.session_id, EventType.TRIGGER_STATUS, payload | seen)], now=now)

@@ -1,0 +1,138 @@
+"""A post to a capability URL: whether it is right, and the fire that it is."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from hmac import compare_digest
+from uuid import UUID
+
+from django.conf import settings
+
+from sessions.ids import uuid7
+from sessions.secrecy import HOOK, SIGNING, Unreadable, decrypt, encrypt, mint
+from triggers import engine, ledger
+from triggers.engine import Fired
+from triggers.ledger import Occurrence
+from triggers.models import Trigger
+from triggers.signatures import STANDARD_HEADER, verify
+from triggers.states import TriggerStatus
+
+SOURCE = "webhook"
+# The first that is there names the delivery. A forge that imitates GitHub sends one id under several names; GitLab's
+# event UUID is the same for events that follow from one another, so it comes last.
+DELIVERY_HEADERS = ("x-github-delivery", "x-gitea-delivery", "webhook-id", "idempotency-key", "x-gitlab-event-uuid")
+_NOBODY = UUID(int=0)
+
+log = logging.getLogger("rewake.hook")
+
+
+@dataclass(frozen=True)
+class Post:
+    """What was posted. The names of `headers` are in lower case, their values latin-1."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def receive(trigger_id: str, secret: str, post: Post, *, now: datetime) -> bool:
+    """Record a post as a fire, committed; return whether it was right, and new or known.
+
+    Whatever is wrong, the same is done: one row looked for, one token decrypted, one secret and one
+    signature compared, one delivery looked for. Only the log says which it was.
+    """
+    wanted = _uuid(trigger_id)
+    trigger = Trigger.objects.filter(pk=wanted).first()
+    secrets = _secrets_of(trigger)
+    header = str(trigger.args.get("hmac_header") or "") if trigger else ""
+    right = compare_digest(_bytes(secret), _bytes(secrets["url"])) & (trigger is not None)
+    signed = verify(secrets["signing"], post.headers, post.body, header or "x-signature", now) | (not header)
+    delivery = _delivery(post.headers, header)
+    if trigger and right and signed and _is_ready(trigger, now):
+        occurrence = _occurrence(post, delivery or str(uuid7()), now)
+        return engine.fire(trigger.pk, occurrence, now=now) != Fired.REFUSED
+    known = bool(delivery) and ledger.known(wanted, delivery)
+    if right and signed and known and settings.TRIGGERS_ENABLED:
+        return True
+    log.info("hook_refused", extra={"action": "hook_refused", **_why(trigger, right, signed, now)})
+    return False
+
+
+def _uuid(text: str) -> UUID:
+    """Return an id in its one usual form; any other is nobody's."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return _NOBODY
+    return found if str(found) == text.lower() else _NOBODY
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _secrets_of(trigger: Trigger | None) -> dict[str, str]:
+    """Return a trigger's secrets; where it has none, those that nobody knows, found with the same work."""
+    decoy = _decoy(tuple(settings.ENCRYPTION_KEYS))
+    try:
+        secrets: dict[str, str] = decrypt(trigger.secrets if trigger and trigger.secrets else decoy)
+    except Unreadable as error:
+        log.error("secrets_unreadable", extra={"action": "secrets_unreadable", "error": str(error)})
+        secrets = decrypt(decoy)
+    return {"url": secrets["url"], "signing": secrets.get("signing") or mint(SIGNING)}
+
+
+@lru_cache(maxsize=4)
+def _decoy(_keys: tuple[str, ...]) -> str:
+    return encrypt({"url": mint(HOOK), "signing": mint(SIGNING)})
+
+
+def _delivery(headers: Mapping[str, str], hmac_header: str) -> str:
+    """Return the sender's delivery id as an occurrence, "" if it gave none.
+
+    Standard Webhooks signs its own id: there, no other that could be changed on the way may stand in for it.
+    """
+    names = DELIVERY_HEADERS
+    if hmac_header.lower() == STANDARD_HEADER:
+        names = ("webhook-id", *names)
+    given = (headers.get(name, "").strip() for name in names)
+    return ledger.key_of(next((value for value in given if value), ""))
+
+
+def _is_ready(trigger: Trigger, now: datetime) -> bool:
+    return settings.TRIGGERS_ENABLED and trigger.status == TriggerStatus.ARMED and trigger.expires_at > now
+
+
+def _occurrence(post: Post, key: str, now: datetime) -> Occurrence:
+    most = settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES
+    return Occurrence(
+        key=key,
+        due_at=now,
+        payload=_text(post.body[:most], whole=len(post.body) <= most),
+        payload_source=SOURCE,
+        content_type=post.headers.get("content-type", ""),
+        payload_bytes=len(post.body),
+        truncated=len(post.body) > most,
+    )
+
+
+def _text(body: bytes, *, whole: bool) -> str:
+    """Return bytes as text. A character that a cut has halved is left out; what else is not UTF-8 becomes U+FFFD."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(body, final=whole)
+
+
+def _why(trigger: Trigger | None, right: bool, signed: bool, now: datetime) -> dict[str, str]:
+    if trigger is None:
+        return {"reason": "no such trigger"}
+    if not right:
+        return {"trigger_id": str(trigger.pk), "reason": "wrong secret"}
+    if not signed:
+        return {"trigger_id": str(trigger.pk), "reason": "wrong or missing signature"}
+    if not settings.TRIGGERS_ENABLED:
+        return {"trigger_id": str(trigger.pk), "reason": "triggers are disabled"}
+    expired = trigger.status == TriggerStatus.ARMED and trigger.expires_at <= now
+    return {"trigger_id": str(trigger.pk), "reason": f"it is {'expired' if expired else trigger.status}"}
