@@ -23,7 +23,7 @@ from sessions.text import cut, storable
 from sessions.transcript import Entry, append
 
 MAX_PER_TURN = 20  # wakes in one turn; the rest run in the next
-MAX_CHARS_PER_TURN = 400_000  # of text and payload together, beyond the first wake
+MAX_CHARS_PER_TURN = 200_000  # of text and payload together, beyond the first wake: less than a prompt holds
 RING_AGAIN = (1, 2, 4, 8, 16, 32, 60)  # seconds between rings for a wake that nobody takes
 
 

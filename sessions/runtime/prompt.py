@@ -20,6 +20,7 @@ from sessions.text import cut
 
 PROMPT_MAX_CHARS = 250_000  # so that one payload of the largest size that is kept is shown whole
 INTERRUPTED = "[This turn was interrupted here. What it left undone is not wanted unless asked for again.]"
+FAILED = "[This turn failed here. What it had done before stands; do not do it twice.]"
 
 
 @dataclass(frozen=True)

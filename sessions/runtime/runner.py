@@ -99,7 +99,15 @@ def _ended(result: TurnResult, watch: Watch) -> Ending:
 def _failed(error: AdapterError, watch: Watch) -> Ending:
     if watch.reason == SHUTDOWN:
         return Ending(TurnStatus.LOST, Fate.RETURNED, SHUTDOWN)
-    return Ending(TurnStatus.FAILED, FATES[error.fault], error.message, retry_after=error.retry_after)
+    reached = error.reached or TurnResult("")
+    return Ending(
+        TurnStatus.FAILED,
+        FATES[error.fault],
+        error.message,
+        history=reached.history,
+        usage=reached.usage,
+        retry_after=error.retry_after,
+    )
 
 
 def _request(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> TurnRequest:

@@ -83,6 +83,18 @@ def test_it_settles_the_wakes_by_whose_fault_it_was(
     assert (turn.status, turn.reason, Wake.objects.get().status) == (TurnStatus.FAILED, "went wrong", wake)
 
 
+def test_the_next_try_knows_what_a_failed_turn_has_done(
+    run: Callable[..., int], script: Script, session: AgentSession
+) -> None:
+    def act(request: TurnRequest) -> TurnResult:
+        raise AdapterError(Fault.TRANSPORT, "limited", reached=TurnResult("half", history=["armed t77"]))
+
+    script(act)
+    run()
+
+    assert selectors.history(session.pk) == ["armed t77"]
+
+
 def test_it_quarantines_what_an_adapter_breaks_on(run: Callable[..., int], script: Script) -> None:
     def act(request: TurnRequest) -> TurnResult:
         raise ZeroDivisionError("oops")

@@ -24,14 +24,18 @@ class AdapterError(Exception):
     """A turn that could not be run to its end.
 
     `message` is for an operator: what was wrong, where, what would be right. `retry_after` is in
-    seconds and only meant for `Fault.TRANSPORT`: the provider's own wish.
+    seconds and only meant for `Fault.TRANSPORT`: the provider's own wish. `reached` is what the
+    turn had done before it failed: what it armed stays armed, so the next try must know of it.
     """
 
-    def __init__(self, fault: Fault, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, fault: Fault, message: str, *, retry_after: float | None = None, reached: TurnResult | None = None
+    ) -> None:
         super().__init__(message)
         self.fault = fault
         self.message = message
         self.retry_after = retry_after
+        self.reached = reached
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 
 from sessions.instants import iso
 from sessions.runtime.adapters.base import AdapterError, Fault, TurnRequest, TurnResult
-from sessions.runtime.prompt import INTERRUPTED
+from sessions.runtime.prompt import FAILED, INTERRUPTED
 from sessions.text import cut
 from sessions.tools import BoundTool
 
@@ -67,7 +67,7 @@ async def _run(request: TurnRequest) -> TurnResult:
         assert turn is not None  # only a turn cancels its run
         return turn.stopped()
     except (pydantic_ai.AgentRunError, pydantic_ai.UserError) as error:
-        raise _fault(error, request.model) from error
+        raise _fault(error, request.model, turn.done_so_far() if turn else None) from error
 
 
 class _Turn:
@@ -104,7 +104,18 @@ class _Turn:
             watch.cancel()
         return self._result(self._run.new_messages())
 
-    def stopped(self) -> TurnResult:
+    def done_so_far(self) -> TurnResult | None:
+        """Return what a turn that now fails has done, or None if the model never answered.
+
+        The next try, whose wakes come with the same request, must not do it again.
+        """
+        from pydantic_ai.messages import ModelResponse
+
+        if any(isinstance(message, ModelResponse) for message in self._run.new_messages()):
+            return self.stopped(FAILED)
+        return None
+
+    def stopped(self, note: str = INTERRUPTED) -> TurnResult:
         """Return what was reached, as a history that can be gone on from: every call has an answer.
 
         What the model was to be sent, and what was steered in, is part of it. A last line says
@@ -117,7 +128,7 @@ class _Turn:
             messages.append(self._next)
         for pending in self._run.pending_messages:
             messages.extend(pending.messages)
-        messages.append(ModelRequest(parts=[UserPromptPart(INTERRUPTED)]))
+        messages.append(ModelRequest(parts=[UserPromptPart(note)]))
         return self._result(repair_messages(messages))
 
     async def _watch(self) -> None:
@@ -244,13 +255,14 @@ def _dumped(messages: list[ModelMessage]) -> list[Any]:
     return dumped
 
 
-def _fault(error: AgentRunError | UserError, name: str) -> AdapterError:
+def _fault(error: AgentRunError | UserError, name: str, reached: TurnResult | None) -> AdapterError:
     """Say whose fault an error of pydantic-ai is and, to an operator, what to do about it."""
     from pydantic_ai.exceptions import ModelAPIError
 
     fault, what = _verdict(error, name.partition(":")[0])
     retry_after = error.retry_after if isinstance(error, ModelAPIError) else None
-    return AdapterError(fault, f"the model {name!r} {what}: {cut(str(error), 500)}", retry_after=retry_after)
+    message = f"the model {name!r} {what}: {cut(str(error), 500)}"
+    return AdapterError(fault, message, retry_after=retry_after, reached=reached)
 
 
 def _verdict(error: AgentRunError | UserError, provider: str) -> tuple[Fault, str]:

@@ -23,7 +23,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from sessions.runtime.adapters import builtin
 from sessions.runtime.adapters.base import AdapterError, Fault
 from sessions.runtime.adapters.builtin import Builtin
-from sessions.runtime.prompt import INTERRUPTED
+from sessions.runtime.prompt import FAILED, INTERRUPTED
 from tests.sessions.adapters.contract import Rig, Stage
 
 RIG = Rig(
@@ -231,6 +231,21 @@ def test_it_tells_faults_apart(
     assert raised.fault is fault
     assert says in raised.message
     assert raised.retry_after == getattr(error, "retry_after", None)
+
+
+def test_it_tells_what_a_turn_did_before_it_failed(play: Callable[..., Script], stage: Stage) -> None:
+    play([ARM], exceptions.ModelRateLimitError("m", "slow down"))
+    stage.answer = lambda args: {"id": "t77"}
+    raised = _error(stage)
+    assert raised.reached is not None
+    assert "t77" in json.dumps(raised.reached.history)
+    assert _is_whole(raised.reached.history)
+    assert FAILED in json.dumps(raised.reached.history)
+
+
+def test_a_turn_that_never_got_an_answer_has_done_nothing(play: Callable[..., Script], stage: Stage) -> None:
+    play(exceptions.ModelRateLimitError("m", "slow down"))
+    assert _error(stage).reached is None
 
 
 def test_it_does_not_swallow_what_it_cannot_foresee(play: Callable[..., Script], stage: Stage) -> None:
