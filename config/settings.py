@@ -75,7 +75,8 @@ if _database["ENGINE"].endswith("sqlite3"):
         # that were already answered with 202.
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
     }
-    Path(_database["NAME"]).parent.mkdir(parents=True, exist_ok=True)
+    # Transcripts lie there: for their owner's eyes only.
+    Path(_database["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 else:
     # A new connection for each request costs a factor of eight. ASGI sets this to 0 (config/asgi.py).
     _database["CONN_MAX_AGE"] = 600
@@ -237,7 +238,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.static.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
