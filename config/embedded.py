@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 from celery.beat import Service
 from celery.worker import WorkController
+from django.conf import settings
 from django.core.management.base import CommandError
 
 from config.celery import app
@@ -44,15 +45,21 @@ def run(host: str, port: int, *, ready: Callable[[], None]) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the lock that keeps a second embedded process off the same files. Raises `CommandError`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "rewake.lock").open("w") as file:
+def alone() -> Iterator[bool]:
+    """Keep a second embedded process off the same SQLite file; raise `CommandError` where there is one.
+
+    Yields whether this process is now known to be the only one: on another database it is not.
+    """
+    database = settings.DATABASES["default"]
+    if not database["ENGINE"].endswith("sqlite3"):
+        yield False
+        return
+    with Path(f"{database['NAME']}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CommandError(f"another Rewake already runs on {folder}; stop it first, or set DATABASE_URL") from None
-        yield
+            raise CommandError(f"another Rewake already runs on {database['NAME']}; stop it first") from None
+        yield True
 
 
 class _Server(uvicorn.Server):

@@ -19,10 +19,11 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with embedded.alone(settings.VAR_DIR):
+        with embedded.alone() as alone:
             call_command("migrate", verbosity=0, interactive=False)
             made = first_start.ensure(now=timezone.now())
-            services.recover(now=timezone.now())
+            if alone:
+                services.recover(now=timezone.now())
             embedded.run(settings.HOST, settings.PORT, ready=partial(self._welcome, made))
         self.stdout.write("Stopped.")
 
