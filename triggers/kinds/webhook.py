@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from sessions.secrecy import HOOK, SIGNING, mint
+from sessions.secrecy import HOOK, SIGNING, mint, mint_standard
 from triggers.kinds import base
+from triggers.signatures import STANDARD_HEADER
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")  # a header's name: RFC 9110, section 5.6.2
 
@@ -40,4 +41,8 @@ class Webhook(base.Kind[WebhookArgs]):
         return f"a POST to its URL, signed in {args.hmac_header}" if args.hmac_header else "a POST to its URL"
 
     def secrets(self, args: WebhookArgs) -> dict[str, str]:
-        return {"url": mint(HOOK)} | ({"signing": mint(SIGNING)} if args.hmac_header else {})
+        return {"url": mint(HOOK)} | ({"signing": _signing_secret(args.hmac_header)} if args.hmac_header else {})
+
+
+def _signing_secret(header: str) -> str:
+    return mint_standard() if header.lower() == STANDARD_HEADER else mint(SIGNING)
