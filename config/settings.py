@@ -312,8 +312,8 @@ REST_FRAMEWORK = {
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "config.api.JsonOnly",
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered 405, like any method that a route does not have
     "URL_FORMAT_OVERRIDE": None,
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "config.api.error_response",
+    "DEFAULT_SCHEMA_CLASS": "config.openapi.DoorSchema",
+    "EXCEPTION_HANDLER": "config.errors.error_response",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
@@ -324,6 +324,14 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "config.openapi.add_plain_routes"],
+    "ENUM_NAME_OVERRIDES": {
+        "SessionStatus": "config.openapi.SESSION_STATUSES",
+        "TriggerStatus": "config.openapi.TRIGGER_STATUSES",
+        "WakeStatus": "config.openapi.WAKE_STATUSES",
+        "ArmedOrPaused": "config.openapi.ARMED_OR_PAUSED",
+        "TerminatedStatus": "config.openapi.TERMINATED",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

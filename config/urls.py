@@ -9,10 +9,10 @@ from django.views.generic import RedirectView
 
 from config import ops, schema
 
-handler400 = "config.api.bad_request"
-handler403 = "config.api.forbidden"
-handler404 = "config.api.not_found"
-handler500 = "config.api.server_error"
+handler400 = "config.errors.bad_request"
+handler403 = "config.errors.forbidden"
+handler404 = "config.errors.not_found"
+handler500 = "config.errors.server_error"
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/console/")),

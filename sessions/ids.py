@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from datetime import datetime
 from uuid import UUID
 
 _lock = threading.Lock()
@@ -24,3 +25,8 @@ def uuid7() -> UUID:
     milliseconds, fraction = divmod(ticks, 4096)
     value = (milliseconds & (1 << 48) - 1) << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62)
     return UUID(int=value)
+
+
+def lowest_at(instant: datetime) -> UUID:
+    """Return the lowest id that can be made at an instant: rows from then on have this id or a higher one."""
+    return UUID(int=(max(int(instant.timestamp() * 1000), 0) & (1 << 48) - 1) << 80 | 7 << 76 | 2 << 62)

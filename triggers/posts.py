@@ -96,10 +96,8 @@ def _delivery(headers: Mapping[str, str], hmac_header: str) -> str:
 
     Standard Webhooks signs its own id: there, no other that could be changed on the way may stand in for it.
     """
-    names = DELIVERY_HEADERS
-    if hmac_header.lower() == STANDARD_HEADER:
-        names = ("webhook-id", *names)
-    given = (headers.get(name, "").strip() for name in names)
+    first = ("webhook-id",) if hmac_header.lower() == STANDARD_HEADER else ()
+    given = (headers.get(name, "").strip() for name in (*first, *DELIVERY_HEADERS))
     return ledger.key_of(next((value for value in given if value), ""))
 
 

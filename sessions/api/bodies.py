@@ -26,7 +26,7 @@ def read_body(request: HttpRequest, *, limit: int) -> bytes:
     if length is not None and length > limit:
         raise BodyError(413, f"the body is too large: at most {limit} bytes")
     try:
-        body = _stream(request, length).read(limit + 1 if length is None else length)
+        body: bytes = _stream(request, length).read(limit + 1 if length is None else length)
     except (UnreadablePostError, OSError) as error:
         raise BodyError(400, "the body broke off before its end") from error
     if len(body) > limit:

@@ -42,7 +42,7 @@ class Text(serializers.CharField):
 
 
 class Form(serializers.Serializer[Any]):
-    """A reader that refuses what it does not know, by name."""
+    """Fields that are not listed here are refused, by name."""
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):

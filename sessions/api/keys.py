@@ -7,17 +7,17 @@ from uuid import UUID
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from sessions import keys
 from sessions.api import examples
+from sessions.api.door import Door
 from sessions.api.forms import PageForm, body_of, page, query_of
 from sessions.api.schema import route
 from sessions.api.shapes import KeyForm, KeyShape, KeysShape, NewKeyShape
 from sessions.keys import Scope
 
 
-class Keys(APIView):
+class Keys(Door):
     scopes = {"GET": Scope.ADMIN, "POST": Scope.ADMIN}
 
     @route(
@@ -47,7 +47,7 @@ class Keys(APIView):
         return Response(KeyShape(row).data | {"key": secret}, status=201)
 
 
-class Key(APIView):
+class Key(Door):
     scopes = {"DELETE": Scope.ADMIN}
 
     @route(

@@ -70,9 +70,9 @@ def _described(status: int) -> str:
 def _examples(value: Any, side: str, status: int = 200) -> list[OpenApiExample]:
     if value is None:
         return []
-    sides = {"request_only": side == "request", "response_only": side == "response"}
-    statuses = {"status_codes": [str(status)]} if side == "response" else {}
-    return [OpenApiExample("Example", value=value, **sides, **statuses)]
+    if side == "request":
+        return [OpenApiExample("Example", value=value, request_only=True)]
+    return [OpenApiExample("Example", value=value, response_only=True, status_codes=[str(status)])]
 
 
 def _refusal(status: int) -> OpenApiResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
@@ -24,12 +25,12 @@ class Instant(serializers.DateTimeField):
     def __init__(self, **options: Any) -> None:
         super().__init__(read_only=True, **options)
 
-    def to_representation(self, value: Any) -> str | None:
+    def to_representation(self, value: datetime) -> str:
         return iso(value)
 
 
 class Shape(serializers.Serializer[Any]):
-    """What an answer looks like. No secret of ours is ever in one, unless it says so."""
+    """An answer. No secret of ours is in one, unless it says so."""
 
     def to_representation(self, instance: Any) -> Any:
         return mask(super().to_representation(instance))
@@ -67,7 +68,7 @@ class SessionShape(Shape):
     status = serializers.ChoiceField(choices=list(SessionStatus))
     pending_wakes = serializers.IntegerField()
     quarantined_wakes = serializers.IntegerField()
-    armed_triggers = serializers.IntegerField(source="facts.armed_triggers", default=0)
+    armed_triggers = serializers.IntegerField(source="facts.armed_triggers")
     last_event = LastEvent(allow_null=True)
     held_until = Instant(source="session.held_until", allow_null=True)
     hold_reason = serializers.CharField(source="session.hold_reason")

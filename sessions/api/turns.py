@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
 from uuid import UUID
 
 from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, ValidationError
 from rest_framework.permissions import BasePermission
@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from sessions import services, turns
 from sessions.api import examples
+from sessions.api.door import Door
 from sessions.api.forms import body_with_length
 from sessions.api.schema import route
 from sessions.exceptions import NotFound
@@ -29,7 +30,7 @@ class TurnToken(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Turn, Turn]:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        turn_id = cast(dict[str, Any], request.parser_context)["kwargs"]["turn_id"]
+        turn_id = request.parser_context["kwargs"]["turn_id"]
         turn = turns.of_token(turn_id, token.strip() if scheme.lower() == "bearer" else "")
         if turn is None:
             raise AuthenticationFailed(REFUSED)
@@ -44,16 +45,17 @@ class HoldsTurn(BasePermission):
         return isinstance(request.auth, Turn)
 
 
-class TurnTool(APIView):
+class TurnTool(Door):
     authentication_classes = [TurnToken]
     permission_classes = [HoldsTurn]
+    needs = "Needs the turn token of that turn while it is live."
 
     @route(
         "Call a session tool from within a live turn",
         id="callTool",
         tag="turns",
-        body=dict[str, Any],
-        answers={200: dict[str, Any]},
+        body=OpenApiTypes.OBJECT,
+        answers={200: OpenApiTypes.OBJECT},
         errors=[404],
         sends={"operation": "arm", "kind": "time.cron", "cron": "0 9 * * 1-5", "wake_prompt": "Look at the queue."},
         example={

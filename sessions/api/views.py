@@ -7,11 +7,11 @@ from uuid import UUID
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from sessions import selectors, services
 from sessions.api import examples
 from sessions.api.callers import caller, idempotency_key
+from sessions.api.door import Door
 from sessions.api.forms import Nothing, body_of, no_body, page, query_of
 from sessions.api.schema import IDEMPOTENCY_KEY, route
 from sessions.api.shapes import (
@@ -35,7 +35,7 @@ from sessions.keys import Scope
 READ, WRITE = Scope.SESSIONS_READ, Scope.SESSIONS_WRITE
 
 
-class Sessions(APIView):
+class Sessions(Door):
     scopes = {"GET": READ, "POST": WRITE}
 
     @route(
@@ -67,7 +67,7 @@ class Sessions(APIView):
         return Response(_shown(session.pk), status=201 if new else 200)
 
 
-class Session(APIView):
+class Session(Door):
     scopes = {"GET": READ}
 
     @route(
@@ -82,7 +82,7 @@ class Session(APIView):
         return Response(_shown(session_id))
 
 
-class Query(APIView):
+class Query(Door):
     scopes = {"POST": WRITE}
 
     @route(
@@ -101,7 +101,7 @@ class Query(APIView):
         return Response(QueryShape({"session_id": session_id, "wake_id": wake.pk}).data, status=202)
 
 
-class Message(APIView):
+class Message(Door):
     scopes = {"POST": WRITE}
 
     @route(
@@ -122,7 +122,7 @@ class Message(APIView):
         return Response(MessageShape({"wake_id": said.wake.pk}).data, status=202 if said.live else 200)
 
 
-class Interrupt(APIView):
+class Interrupt(Door):
     scopes = {"POST": WRITE}
 
     @route(
@@ -139,7 +139,7 @@ class Interrupt(APIView):
         return Response({"interrupted": services.interrupt(session_id, now=timezone.now())})
 
 
-class Terminate(APIView):
+class Terminate(Door):
     scopes = {"POST": WRITE}
 
     @route(
@@ -157,7 +157,7 @@ class Terminate(APIView):
         return Response(TerminatedShape(ended).data)
 
 
-class Events(APIView):
+class Events(Door):
     scopes = {"GET": READ}
 
     @route(
@@ -178,7 +178,7 @@ class Events(APIView):
         return Response(EventsShape(_page(found, more)).data)
 
 
-class RetryWake(APIView):
+class RetryWake(Door):
     scopes = {"POST": WRITE}
 
     @route(

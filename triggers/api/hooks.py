@@ -12,6 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from sessions.api.bodies import BodyError, read_body
 from triggers import posts
+from triggers.metrics import HOOK_ANSWERS
 
 BODY_MAX_BYTES = 25 * 1024 * 1024
 _CODES = {400: "bad_request", 405: "method_not_allowed", 411: "length_required", 413: "too_large", 503: "unavailable"}
@@ -49,5 +50,6 @@ def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) ->
 def _quiet(body: dict[str, Any], status: int, headers: dict[str, str] | None = None) -> HttpResponse:
     """Return an answer that Django does not log: its line would hold the path, which is the secret."""
     response = JsonResponse(body, status=status, headers={"Cache-Control": "no-store", **(headers or {})})
+    HOOK_ANSWERS.labels(code=str(status)).inc()
     response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001
     return response

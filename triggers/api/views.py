@@ -8,10 +8,10 @@ from uuid import UUID
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from sessions import selectors as session_selectors
 from sessions.api.callers import caller
+from sessions.api.door import Door
 from sessions.api.examples import TRIGGER_ID
 from sessions.api.forms import Nothing, PageForm, body_of, no_body, page, query_of
 from sessions.api.schema import route
@@ -35,7 +35,7 @@ READ, MANAGE = Scope.TRIGGERS_READ, Scope.TRIGGERS_MANAGE
 _LIST = {"triggers": [examples.TRIGGER], "next": None}
 
 
-class Triggers(APIView):
+class Triggers(Door):
     scopes = {"GET": READ}
 
     @route(
@@ -51,7 +51,7 @@ class Triggers(APIView):
         return _listed(query_of(request, TriggersQuery))
 
 
-class SessionTriggers(APIView):
+class SessionTriggers(Door):
     scopes = {"GET": READ}
 
     @route(
@@ -68,7 +68,7 @@ class SessionTriggers(APIView):
         return _listed(query | {"session_id": session_selectors.session(session_id).pk})
 
 
-class Trigger(APIView):
+class Trigger(Door):
     scopes = {"GET": READ, "PATCH": MANAGE, "DELETE": MANAGE}
 
     @route(
@@ -110,7 +110,7 @@ class Trigger(APIView):
         return Response(CancelledShape(trigger).data)
 
 
-class Fires(APIView):
+class Fires(Door):
     scopes = {"GET": READ}
 
     @route(
@@ -129,7 +129,7 @@ class Fires(APIView):
         return Response({"fires": FireShape(receipts, many=True).data, "next": following})
 
 
-class HookUrl(APIView):
+class HookUrl(Door):
     scopes = {"POST": MANAGE}
 
     @route(
