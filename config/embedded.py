@@ -18,6 +18,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from config.celery import app
+from sessions.api.feed import FEED
 from sessions.tasks import KEEPER
 from triggers import nudge
 from triggers.beat import DueScheduler
@@ -63,7 +64,7 @@ def alone() -> Iterator[bool]:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready."""
+    """Tells when it is ready, and ends streams before it waits for open requests."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -73,6 +74,10 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        FEED.stop()  # streams would be waited for
+        await super().shutdown(sockets)
 
 
 def _ignore_stop_signals() -> None:

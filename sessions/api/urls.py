@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from sessions.api import keys, turns, views
+from sessions.api import keys, stream, turns, views
 
 urlpatterns = [
     path("sessions", views.Sessions.as_view(), name="sessions"),
@@ -14,6 +14,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/interrupt", views.Interrupt.as_view(), name="session-interrupt"),
     path("sessions/<uuid:session_id>/terminate", views.Terminate.as_view(), name="session-terminate"),
     path("sessions/<uuid:session_id>/events", views.Events.as_view(), name="session-events"),
+    path("sessions/<uuid:session_id>/stream", stream.Stream.as_view(), name="session-stream"),
     path("wakes/<uuid:wake_id>/retry", views.RetryWake.as_view(), name="wake-retry"),
     path("turns/<uuid:turn_id>/tools/<str:tool>", turns.TurnTool.as_view(), name="turn-tool"),
     path("keys", keys.Keys.as_view(), name="keys"),
