@@ -180,7 +180,7 @@ def next_after(schedule: Schedule, zone: ZoneInfo, after: datetime) -> datetime 
         found = read.astimezone(UTC)
         soon = found if found - start < STRIDE else start + _DAY  # no clock goes back by more than a day
         steady = local.utcoffset() == offset_at(zone, soon)
-        if steady and found >= start and found.astimezone(zone) == read:
+        if steady and found.astimezone(zone) == read:
             return found
         if slot := _first_slot(schedule, zone, start, start + _SLACK):
             return slot
@@ -267,7 +267,7 @@ def _windows(schedule: Schedule, zone: ZoneInfo, start: datetime, stop: datetime
     for stretch in stretches(zone, start - _LIMIT, stop):
         begin, end = _wall(stretch.start, stretch.offset), _wall(stretch.stop, stretch.offset)
         opening, begin = (begin, begin) if schedule.real_time or done is None else _resume(done, begin)
-        done = max(begin, end)
+        done = end
         if (cut := _wall(start, stretch.offset)) > begin:
             opening = begin = cut
         if begin < end:

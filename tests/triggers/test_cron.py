@@ -249,6 +249,25 @@ def test_it_leaves_a_skipped_day_out() -> None:
     assert walk("0 9 30 * *", ZoneInfo("Pacific/Apia"), after, until) == []
 
 
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("30 2 29 3 *", ["2026-03-29T01:00Z", "2027-03-29T00:30Z"]),
+        ("*/30 2 29 3 *", ["2027-03-29T00:00Z", "2027-03-29T00:30Z"]),
+        ("30 2 25 10 *", ["2026-10-25T00:30Z", "2027-10-25T00:30Z"]),
+    ],
+)
+def test_it_sees_a_change_of_the_clocks_from_afar(expression: str, expected: list[str]) -> None:
+    assert following(expression, "Europe/Berlin", "2026-01-15T12:00Z", count=2) == expected
+
+
+def test_it_catches_up_after_less_than_three_hours_only() -> None:
+    casey, troll = ZoneInfo("Antarctica/Casey"), ZoneInfo("Antarctica/Troll")
+
+    assert walk("30 5 * * *", casey, utc("2018-10-06T12:00Z"), utc("2018-10-07T12:00Z")) == []  # 04:00 became 07:00
+    assert walk("30 1 * * *", troll, utc("2026-03-28T12:00Z"), utc("2026-03-29T12:00Z")) == [utc("2026-03-29T01:00Z")]
+
+
 def test_it_repeats_a_fixed_job_when_the_clock_is_corrected_back() -> None:
     after, until = utc("1994-01-31T10:00Z"), utc("1994-02-01T00:30Z")  # seven hours back at 17:00Z
 
