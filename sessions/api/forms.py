@@ -26,7 +26,7 @@ class LengthRequired(APIException):
 
 
 class Text(serializers.CharField):
-    """Text as it was sent. What no database can store is replaced by U+FFFD; a number is no text."""
+    """Text as it was sent: what no database can store is replaced by U+FFFD. A number is no text, nor are blanks."""
 
     default_error_messages = {"invalid": "must be a text"}
 
@@ -38,6 +38,8 @@ class Text(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
+        if not self.allow_blank and not data.strip():
+            self.fail("blank")
         return str(storable(super().to_internal_value(data)))
 
 
@@ -45,8 +47,6 @@ class Form(serializers.Serializer[Any]):
     """Fields that are not listed here are refused, by name."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise ValidationError({"non_field_errors": ["the body must be a JSON object"]})
         known = ", ".join(self.fields) or "none"
         unknown = [str(name) for name in data if name not in self.fields]
         if unknown:
@@ -105,6 +105,8 @@ def page(rows: QuerySet[M], query: Mapping[str, Any]) -> tuple[list[M], str | No
 
 
 def _read(form: type[Form], data: Any) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ValidationError({"non_field_errors": ["the body must be a JSON object"]})
     reader = form(data=data)
     reader.is_valid(raise_exception=True)
     return dict(reader.validated_data)
