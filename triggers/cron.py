@@ -24,7 +24,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from triggers.cron_fields import FIELDS, MONTH, WEEKDAY, CronError, read_field, split_fields
-from triggers.offsets import STRIDE, offset_at, stretches
+from triggers.offsets import STRIDE, stretches
 
 __all__ = [
     "HORIZON",
@@ -45,7 +45,8 @@ HORIZON = timedelta(days=41 * 366)
 
 _LIMIT = timedelta(hours=3)  # cron(8): "Local time changes of less than three hours [...] are handled specially."
 _SLACK = timedelta(days=2)  # more than any two offsets differ by: Samoa lost one whole day
-_LAST = datetime(9999, 12, 1, tzinfo=UTC)
+_LAST = datetime(9999, 12, 1, tzinfo=UTC) - HORIZON  # so that nothing runs out of the calendar
+_MIDNIGHT = time()
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
 _TICK = timedelta.resolution
@@ -170,17 +171,17 @@ def next_after(schedule: Schedule, zone: ZoneInfo, after: datetime) -> datetime 
        guess: no minute in between matches.
     """
     start = _utc(after) + _TICK
-    limit = min(start, _LAST - HORIZON) + HORIZON
+    limit = min(start, _LAST) + HORIZON
     while start < limit:
         local = start.astimezone(zone)
-        guess = schedule.first(local, datetime.combine(limit, time()))
+        guess = schedule.first(local, datetime.combine(limit, _MIDNIGHT))
         if guess is None:
             return None
         read = datetime.combine(guess, guess.time(), zone)
         found = read.astimezone(UTC)
-        soon = found if found - start < STRIDE else start + _DAY  # no clock goes back by more than a day
-        steady = local.utcoffset() == offset_at(zone, soon)
-        if steady and found.astimezone(zone) == read:
+        shown = found.astimezone(zone)
+        soon = shown if found - start < STRIDE else (start + _DAY).astimezone(zone)  # no clock goes back by more
+        if shown == read and soon.utcoffset() == local.utcoffset():
             return found
         if slot := _first_slot(schedule, zone, start, start + _SLACK):
             return slot

@@ -61,7 +61,8 @@ def read_field(field: Field, text: str) -> tuple[int, ...]:
         return field.every
     if text.isdigit():
         return (_number(field, text, text) % field.wrap,)
-    found = {value % field.wrap for item in text.lower().split(",") for value in _item(field, item)}
+    wrap = field.wrap
+    found = {value % wrap for item in text.lower().split(",") for value in _item(field, item)}
     return tuple(sorted(found))
 
 
@@ -90,9 +91,10 @@ def _number(field: Field, item: str, text: str) -> int:
         return field.names.index(text) + field.low
     if not text.isdigit():
         raise _refusal(field, item, f"has the unknown name {text!r}")
-    if not field.low <= int(text) <= field.high:
+    number = int(text)
+    if not field.low <= number <= field.high:
         raise _refusal(field, item, f"has {text}, which is out of range")
-    return int(text)
+    return number
 
 
 def _step(field: Field, item: str, text: str | None) -> int:
