@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from django.core.asgi import get_asgi_application
 from django.db import connections
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from triggers.mcp import Door
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-application = get_asgi_application()
+django_application: Any = get_asgi_application()
 
 # Under ASGI each request has a thread of its own: a connection that outlived the request would be lost with the thread,
 # open until the garbage collector finds it.
 for alias in connections:
     connections.settings[alias]["CONN_MAX_AGE"] = 0
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve MCP on /mcp and Django on every other path; streams begin and end with the server."""
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.close"})
+    elif scope["path"].rstrip("/") == "/mcp":
+        door = await asyncio.to_thread(_mcp)
+        await door(scope, receive, send)
+    else:
+        await django_application(scope, receive, send)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    from sessions.api.feed import FEED
+
+    await receive()
+    FEED.start()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    FEED.stop()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+@cache
+def _mcp() -> Door:
+    """Import the MCP SDK when it is first called for: that takes half a second, which a start need not."""
+    from config.failures import failures
+    from triggers.mcp import Door
+
+    return Door(slowed=lambda address: failures.note(address, at=time.monotonic()))

@@ -209,6 +209,14 @@ def of_token(turn_id: UUID, token: str) -> Turn | None:
     return turn if compare_digest(expected, digest(token)) else None
 
 
+def live_by_token(token: str) -> Turn | None:
+    """Return the live turn that this token was minted for, whichever it is, or None.
+
+    The index of live turns is enough for it: there are as many as there are workers.
+    """
+    return Turn.objects.filter(token_hash=digest(token), status=TurnStatus.RUNNING).first()
+
+
 def _shares(sessions: dict[UUID, AgentSession], now: datetime) -> dict[UUID, list[Wake]]:
     pending = inbox.pending(list(sessions))
     recent = _recent_triggered_turns([pk for pk, wakes in pending.items() if wakes], now)
