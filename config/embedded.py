@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
+from celery import Celery
 from celery.beat import Service
 from celery.worker import WorkController
 from django.conf import settings
@@ -25,6 +26,7 @@ from triggers.beat import DueScheduler
 
 SHORT_THREADS = 2
 LONG_THREADS = 16  # each message may run up to `doorbell.BATCH` turns
+POLL_THREADS = 2
 STOP_SECONDS = 5  # for running turns to be given back, and for open requests
 
 log = logging.getLogger("rewake.embedded")
@@ -101,7 +103,7 @@ def _web(host: str, port: int) -> uvicorn.Config:
 @contextmanager
 def _workers() -> Iterator[None]:
     """Run a worker for each queue: long turns must never keep the clock's short work waiting."""
-    workers = [_worker("short", SHORT_THREADS), _worker("long", LONG_THREADS)]
+    workers = [_worker("short", SHORT_THREADS), _worker("long", LONG_THREADS), _worker("poll", POLL_THREADS)]
     threads = [
         threading.Thread(target=worker.start, name=f"rewake-{n}", daemon=True) for n, worker in enumerate(workers)
     ]
@@ -117,8 +119,13 @@ def _workers() -> Iterator[None]:
 
 
 def _worker(queue: str, threads: int) -> WorkController:
+    """Return a worker of one queue, with an app of its own: which queues to consume is the app's, not the worker's."""
+    app.loader.import_default_modules()
+    tasks = {name: task for name, task in app.tasks.items() if not name.startswith("celery.")}
+    own = Celery(f"rewake.{queue}", tasks=tasks, fixups=[], set_as_current=False)  # type: ignore[arg-type]
+    own.config_from_object("django.conf:settings", namespace="CELERY")
     return WorkController(
-        app=app,
+        app=own,
         hostname=f"{queue}@embedded",
         pool_cls="threads",
         concurrency=threads,

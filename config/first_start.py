@@ -13,6 +13,7 @@ from sessions import keys
 from sessions.models import ApiKey
 
 ADMIN = "admin"
+KNOWN = "(as made at the first start)"
 
 
 @dataclass(frozen=True)

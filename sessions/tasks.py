@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from uuid import UUID
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_ready, worker_shutting_down
 from django.utils import timezone
 
 from sessions import doorbell, services
@@ -28,6 +29,17 @@ def run(session_ids: list[str]) -> None:
 def rescue() -> None:
     """Find lost turns, and ring again for wakes that nobody has taken."""
     services.rescue(now=timezone.now())
+
+
+@worker_ready.connect
+def warm_adapters(**_: object) -> None:
+    """Load the adapters beside the worker's start, so that neither it nor the first turn waits for them."""
+    threading.Thread(target=_warm, name="rewake-warm", daemon=True).start()
+
+
+def _warm() -> None:
+    for adapter in services.ADAPTERS.by_name.values():
+        adapter.warm()
 
 
 @worker_shutting_down.connect

@@ -212,7 +212,7 @@ def _started(
 ) -> Iterator[int]:
     """Run a server on a free port until the block ends, and yield the port once it answers."""
     for _ in range(_TRIES):
-        port = _free_port()
+        port = free_port()
         with log.open("ab") as output:
             process = subprocess.Popen(command(port), stdout=output, stderr=output, **_as(person, log.parent))
         try:
@@ -264,7 +264,7 @@ def _die_with_us() -> None:
     _libc.prctl(_PDEATHSIG, signal.SIGINT)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -32,6 +32,8 @@ class Scripted:
     act: Callable[[TurnRequest], TurnResult]
     name: str = "scripted"
 
+    def warm(self) -> None: ...
+
     def run(self, request: TurnRequest) -> TurnResult:
         return self.act(request)
 

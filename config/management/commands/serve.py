@@ -28,13 +28,12 @@ class Command(BaseCommand):
         self.stdout.write("Stopped.")
 
     def _welcome(self, made: first_start.Made) -> None:
-        known = "(as made at the first start)"
         lines = [
             f"Rewake {settings.VERSION}: {settings.PUBLIC_URL}",
             f"  console   {settings.PUBLIC_URL}/console/",
             f"  user      {first_start.ADMIN}",
-            f"  password  {made.password or known}",
-            f"  API key   {made.api_key or known}",
+            f"  password  {made.password or first_start.KNOWN}",
+            f"  API key   {made.api_key or first_start.KNOWN}",
             "Ctrl-C stops it.",
         ]
         self.stdout.write("\n".join(lines))

@@ -81,8 +81,11 @@ class Adapter(Protocol):
 
     `run` blocks until the agent has ended its turn. It raises `AdapterError` and nothing else for
     what it can foresee; once `request.interrupted()` is true it returns soon, with what it reached.
+    `warm` loads what is slow to load, before the first turn has to wait for it.
     """
 
     name: str
+
+    def warm(self) -> None: ...
 
     def run(self, request: TurnRequest) -> TurnResult: ...

@@ -47,6 +47,12 @@ class Builtin:
 
     name = "builtin"
 
+    def warm(self) -> None:
+        """Import pydantic-ai, which takes about a second."""
+        import pydantic_ai  # noqa: F401
+
+        from sessions.runtime import rehearsal  # noqa: F401
+
     def run(self, request: TurnRequest) -> TurnResult:
         """Run one turn. The request's tools and callables run in the calling thread, the agent's loop beside it."""
         return async_to_sync(_run, force_new_loop=True)(request)
