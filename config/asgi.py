@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from django.core.asgi import get_asgi_application
@@ -44,10 +48,26 @@ async def _live(receive: Receive, send: Send) -> None:
 
     await receive()
     FEED.start()
+    _before_stopping(FEED.stop)
     await send({"type": "lifespan.startup.complete"})
     await receive()
     FEED.stop()
     await send({"type": "lifespan.shutdown.complete"})
+
+
+def _before_stopping(act: Callable[[], None]) -> None:
+    """Act on a signal to stop before the server does: it tells the application only once all streams have ended."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        servers = signal.getsignal(number)
+        if callable(servers):
+            signal.signal(number, partial(_acting_first, act, servers))
+
+
+def _acting_first(act: Callable[[], None], then: Callable[..., Any], number: int, frame: FrameType | None) -> None:
+    act()
+    then(number, frame)
 
 
 @cache
