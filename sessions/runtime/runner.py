@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from django.db import close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections, connection
 
 from sessions import selectors, services, turns
 from sessions.models import Turn
@@ -24,6 +25,8 @@ from sessions.turns import Begun, Ending, Fate
 log = logging.getLogger("rewake.runner")
 
 FATES = {Fault.TRANSPORT: Fate.BACK, Fault.PERMANENT: Fate.QUARANTINED, Fault.AGENT: Fate.DONE}
+
+SETTLE_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds between the tries to settle a turn: less than a lease in all
 
 _threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="rewake-turn")
 
@@ -57,7 +60,7 @@ def run_turn(begun: Begun, *, clock: Callable[[], datetime], keeper: Watcher) ->
     about = {"turn_id": str(turn.pk), "session_id": str(turn.session_id)}
     with keeper.watch(turn) as watch:
         ending = _attempt(begun, clock, watch)
-        settled = turns.end(turn.pk, ending, now=clock())
+        settled = _settle(turn, ending, clock)
     action = "turn_ended" if settled else "turn_outlived"
     log.info(action, extra={"action": action, "status": ending.status, "reason": ending.reason, **about})
 
@@ -65,6 +68,18 @@ def run_turn(begun: Begun, *, clock: Callable[[], datetime], keeper: Watcher) ->
 def _run_in_thread(begun: Begun, clock: Callable[[], datetime], keeper: Watcher) -> None:
     close_old_connections()
     run_turn(begun, clock=clock, keeper=keeper)
+
+
+def _settle(turn: Turn, ending: Ending, clock: Callable[[], datetime]) -> bool:
+    """End the turn, trying again over a cut connection: what the agent did would else be done twice."""
+    for pause in SETTLE_PAUSES:
+        try:
+            return turns.end(turn.pk, ending, now=clock())
+        except (OperationalError, InterfaceError) as error:
+            log.warning("cannot settle", extra={"action": "settle_failed", "turn_id": turn.pk, "error": str(error)})
+            connection.close()
+            threading.Event().wait(pause)
+    return turns.end(turn.pk, ending, now=clock())
 
 
 def _attempt(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> Ending:
@@ -75,6 +90,9 @@ def _attempt(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> Endin
         return _failed(error, watch)
     except (UnknownName, Unreadable) as error:
         return Ending(TurnStatus.FAILED, Fate.QUARANTINED, str(error))
+    except (OperationalError, InterfaceError) as error:  # not the agent's doing, nor that of its wakes
+        connection.close()
+        return Ending(TurnStatus.LOST, Fate.LOST, f"the database was out of reach: {error}")
     except Exception as error:
         log.exception("adapter failed", extra={"action": "adapter_failed", "turn_id": str(begun.turn.pk)})
         return Ending(TurnStatus.FAILED, Fate.QUARANTINED, f"the adapter broke: {type(error).__name__}: {error}")

@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.db import OperationalError
 
-from sessions import selectors, services
+from sessions import selectors, services, turns
 from sessions.models import AgentSession, Event, Turn, Wake
 from sessions.runtime import runner
 from sessions.runtime.adapters.base import AdapterError, Fault, TurnRequest, TurnResult
@@ -43,7 +45,9 @@ def test_it_hands_each_turn_the_whole_history(run: Callable[..., int], script: S
     assert seen[2] == (["one", {"n": 1}, "two", {"n": 2}], {"turns": 2})
 
 
-def test_it_keeps_usage_and_closes_the_transcript(run: Callable[..., int], script: Script, session: AgentSession) -> None:
+def test_it_keeps_usage_and_closes_the_transcript(
+    run: Callable[..., int], script: Script, session: AgentSession
+) -> None:
     script(lambda request: TurnResult("ok", usage={"requests": 1, "input_tokens": 7, "output_tokens": 2}))
 
     run()
@@ -106,9 +110,42 @@ def test_it_quarantines_what_an_adapter_breaks_on(run: Callable[..., int], scrip
     assert "ZeroDivisionError: oops" in Turn.objects.get().reason
 
 
-def test_it_quarantines_the_wakes_of_an_adapter_that_is_gone(
-    run: Callable[..., int], session: AgentSession
+def test_it_gives_wakes_back_when_the_database_was_out_of_reach(
+    run: Callable[..., int], script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "connection", Mock())  # the test's own transaction lives on it
+
+    def act(request: TurnRequest) -> TurnResult:
+        raise OperationalError("server closed the connection")
+
+    script(act)
+    run()
+
+    wake = Wake.objects.get()
+    assert (Turn.objects.get().status, wake.status, wake.losses) == (TurnStatus.LOST, WakeStatus.PENDING, 1)
+
+
+def test_it_settles_once_more_over_a_connection_that_was_cut(
+    run: Callable[..., int], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, tries = turns.end, []
+
+    def cut_once(*args: Any, **kwargs: Any) -> bool:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OperationalError("server closed the connection")
+        return end(*args, **kwargs)
+
+    monkeypatch.setattr(turns, "end", cut_once)
+    monkeypatch.setattr(runner, "SETTLE_PAUSES", (0.0,))
+    monkeypatch.setattr(runner, "connection", Mock())  # the test's own transaction lives on it
+    script(lambda request: TurnResult("ok"))
+    run()
+
+    assert Wake.objects.get().status == WakeStatus.DONE
+
+
+def test_it_quarantines_the_wakes_of_an_adapter_that_is_gone(run: Callable[..., int], session: AgentSession) -> None:
     AgentSession.objects.filter(pk=session.pk).update(adapter="gone")
 
     run()
