@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
 from django.test import Client
 from django.utils import timezone
 
@@ -50,6 +53,18 @@ def key_with(*scopes: str, name: str = "tests") -> Caller:
     """Return a caller with a new key of these scopes."""
     _, secret = keys.create(name=name, scopes=scopes, now=timezone.now())  # noqa: TID251
     return Caller(secret)
+
+
+@contextmanager
+def as_a_server() -> Iterator[None]:
+    """Let requests go straight to the WSGI application, which would close the test's own database connection."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    try:
+        yield
+    finally:
+        for signal in (request_started, request_finished):
+            signal.connect(close_old_connections)
 
 
 def error_of(response: Answer) -> dict[str, Any]:

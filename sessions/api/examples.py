@@ -26,6 +26,7 @@ SESSION: dict[str, Any] = {
     "created_at": "2026-12-01T09:00:00.250113Z",
     "terminated_at": None,
 }
+NEW_SESSION: dict[str, Any] = SESSION | {"armed_triggers": 0, "last_event": None}
 TERMINATED: dict[str, Any] = {
     "session_id": SESSION_ID,
     "status": "terminated",

@@ -59,7 +59,7 @@ class Sessions(Door):
         body=OpenForm,
         answers={201: SessionShape, 200: SessionShape},
         sends={"tag": "nightly-build", "title": "Nightly build"},
-        example=examples.SESSION,
+        example=examples.NEW_SESSION,
     )
     def post(self, request: Request) -> Response:
         given = {name: value for name, value in body_of(request, OpenForm).items() if value is not None}

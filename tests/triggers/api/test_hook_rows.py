@@ -11,15 +11,13 @@ from unittest.mock import Mock
 
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
 from django.test import Client
 
 from config.logs import Json, KeyValue
 from sessions import doorbell, turns
 from sessions.models import Event
 from sessions.secrecy import MaskSecrets
-from tests.doors import Caller
+from tests.doors import Caller, as_a_server
 from tests.triggers.api.posting import Hook, everything_stored, hooked
 from triggers import engine, services
 
@@ -83,14 +81,8 @@ def _wsgi(path: str, stream: Any, **environ: Any) -> int:
         "wsgi.url_scheme": "http",
         "CONTENT_TYPE": "text/plain",
     }
-    for signal in (request_started, request_finished):
-        signal.disconnect(close_old_connections)  # it would close the test's own
-    try:
-        response = WSGIHandler()(base | environ, started)
-        response.close()
-    finally:
-        for signal in (request_started, request_finished):
-            signal.connect(close_old_connections)
+    with as_a_server():
+        WSGIHandler()(base | environ, started).close()
     return int(started.call_args.args[0].split()[0])
 
 
