@@ -44,6 +44,7 @@ _FALSE = {"0", "false", "no", "off"}
 _DATABASES = {"sqlite", "postgres", "postgresql"}
 _BROKERS = {"memory", "redis", "rediss", "amqp", "amqps"}
 _HTTP = {"http", "https"}
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,199}")
 
 
 class Environment:
@@ -137,6 +138,19 @@ class Environment:
         self._declare(Setting(name, Form.URL, default, help))
         return self._parse(name, self._raw(name) or default, _broker, secret=True)
 
+    def hosts(self, name: str, default: str, *, forges: Sequence[str], help: str) -> dict[str, tuple[str, str]]:
+        """Read `name=forge:base URL` between commas, as a forge and a URL by name."""
+
+        def parse(raw: str) -> dict[str, tuple[str, str]]:
+            return dict(_host(item, forges) for item in _items(raw))
+
+        return self._read(Setting(name, Form.LIST, default, help), parse)
+
+    def tokens(self, name: str, *, help: str) -> dict[str, str]:
+        """Read `name=token` between commas. No token is in an error."""
+        self._declare(Setting(name, Form.SECRET, "", help))
+        return self._parse(name, self._raw(name), _tokens, secret=True)
+
     def given(self, name: str) -> bool:
         """Tell whether the variable is set to something."""
         return bool(self._raw(name))
@@ -191,6 +205,24 @@ def _within(value: T, low: float, high: float, wish: str) -> T:
 
 def _items(raw: str) -> list[str]:
     return [item.strip() for item in raw.split(",") if item.strip()]
+
+
+def _host(item: str, forges: Sequence[str]) -> tuple[str, tuple[str, str]]:
+    name, _, place = item.partition("=")
+    forge, _, url = place.partition(":")
+    if not _HOST_NAME.fullmatch(name.strip()) or forge.strip() not in forges:
+        raise ValueError(f"name=forge:URL between commas, the forge one of {', '.join(forges)}, {item!r} is not")
+    return name.strip().lower(), (forge.strip(), _http_url(url.strip()))
+
+
+def _tokens(raw: str) -> dict[str, str]:
+    found = {}
+    for place, item in enumerate(_items(raw), 1):
+        name, _, token = item.partition("=")
+        if not name.strip() or not token.strip() or not token.isascii() or " " in token.strip():
+            raise ValueError(f"name=token between commas; number {place} is not")
+        found[name.strip().lower()] = token.strip()
+    return found
 
 
 def _http_url(raw: str) -> str:

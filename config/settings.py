@@ -190,6 +190,27 @@ TRIGGERS_MAX_CHAIN_DEPTH = env.integer(
 )
 
 
+# --- Forges ----------------------------------------------------------------------------------------------------------
+
+FORGE_HOSTS = env.hosts(
+    "FORGE_HOSTS",
+    "github.com=github:https://api.github.com",
+    forges=sorted(
+        file.stem for file in (BASE_DIR / "triggers" / "forges").glob("*.py") if file.stem not in ("__init__", "base")
+    ),
+    help="Forges that triggers may look at, as `name=forge:base URL`; `manage.py forge_host add` adds more.",
+)
+FORGE_TOKENS = env.tokens(
+    "FORGE_TOKENS", help="Tokens of forges, as `name=token` between commas; they go before those that are stored."
+)
+FORGE_HOSTS_UNVERIFIED = [
+    name.lower()
+    for name in env.listing(
+        "FORGE_HOSTS_UNVERIFIED", help="Names out of FORGE_HOSTS whose TLS certificates are not verified."
+    )
+]
+
+
 # --- Agents ----------------------------------------------------------------------------------------------------------
 
 AGENT_MODEL = env.text(
@@ -362,12 +383,13 @@ CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker, ho
 CELERY_TASK_PUBLISH_RETRY = True
 # One more try, at once: what it mends is a pooled connection that died unnoticed.
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
-# Both queues are declared, so that a worker without -Q serves both. The routing keys are needed: without them
-# Celery binds both queues to the default key and delivers every message twice.
-CELERY_TASK_QUEUES = (Queue("short", routing_key="short"), Queue("long", routing_key="long"))
+# All queues are declared, so that a worker without -Q serves them all. The routing keys are needed: without them
+# Celery binds every queue to the default key and delivers each message to all. `poll` waits for forges: a queue of
+# its own, so that neither the clock nor a turn ever waits for one.
+CELERY_TASK_QUEUES = tuple(Queue(name, routing_key=name) for name in ("short", "long", "poll"))
 CELERY_TASK_DEFAULT_QUEUE = "short"
 CELERY_TASK_DEFAULT_ROUTING_KEY = "short"
-CELERY_TASK_ROUTES = {"sessions.run": {"queue": "long"}}
+CELERY_TASK_ROUTES = {"sessions.run": {"queue": "long"}, "triggers.poll": {"queue": "poll"}}
 CELERY_TASK_IGNORE_RESULT = True  # and no result backend: what came of it is in the database
 # Acknowledged on receipt. A late acknowledgement would have the broker hold messages for as long as a turn lasts
 # and hand them out again; the lease in the database does that, and knows whether it is needed.

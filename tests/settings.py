@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-PREFIXES = ("TRIGGERS_", "AGENT_", "REWAKE_", "LOG_", "CELERY_", "DATABASE_", "BROKER_")
+PREFIXES = ("TRIGGERS_", "AGENT_", "REWAKE_", "LOG_", "CELERY_", "DATABASE_", "BROKER_", "FORGE_")
 OURS = {"HOST", "PORT", "PUBLIC_URL", "ALLOWED_HOSTS", "DEBUG", "SECRET_KEY", "ENCRYPTION_KEYS"}
 
 # Only the database that tests.servers (or who runs the suite) made for tests is one.

@@ -19,11 +19,11 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from sessions import services as session_services
-from triggers import nudge, selectors, services
-from triggers.tasks import TICK
+from triggers import nudge, polling, selectors, services
+from triggers.tasks import POLL, TICK
 
 RESCUE = "sessions.rescue"
-RESCUE_PAUSE = timedelta(seconds=1)  # between two rings for a rescue: one may be under way
+RESCUE_PAUSE = timedelta(seconds=1)  # between two rings for a rescue, or for a poll: one may be under way
 HEARTBEAT = timedelta(seconds=5)  # between two notes that the beat is alive
 EXPIRES = 30  # seconds after which nobody need answer a ring: others have followed
 
@@ -31,7 +31,7 @@ log = logging.getLogger("rewake.beat")
 
 
 class DueScheduler(Scheduler):
-    """Rings `triggers.tick` at each next due instant and `sessions.rescue` when something is stuck.
+    """Rings `triggers.tick` at each due instant, `triggers.poll` for what is to be asked, `sessions.rescue`.
 
     `tick` itself waits, on PostgreSQL's LISTEN or on an event of this process, and returns 0: were
     it to return seconds, beat's own sleep could not be cut short by a trigger armed for now.
@@ -41,6 +41,7 @@ class DueScheduler(Scheduler):
         self._rung_until: datetime | None = None
         self._rung_at: datetime | None = None
         self._rescued_at: datetime | None = None
+        self._polled_at: datetime | None = None
         self._beat_at: datetime | None = None
         self._ear = _Ear()
         super().__init__(*args, **kwargs)
@@ -72,6 +73,10 @@ class DueScheduler(Scheduler):
         if settings.TRIGGERS_ENABLED:
             upcoming = selectors.next_instant(after=self._rung_until)
             until = min(until, upcoming) if upcoming else until
+            poll = polling.next_poll_at()
+            if poll and self._polled_at:
+                poll = max(poll, self._polled_at + RESCUE_PAUSE)
+            until = min(until, poll) if poll else until
         if self._rung_at and self._rung_until:  # what was rung for and is still due is rung for again
             until = min(until, self._rung_at + interval)
         self._ear.wait_until(until, timezone.now)
@@ -80,6 +85,7 @@ class DueScheduler(Scheduler):
         now = timezone.now()
         if settings.TRIGGERS_ENABLED:
             self._ring_tick(now)
+            self._ring_poll(now)
         if self._is_time(self._rescued_at, RESCUE_PAUSE, now) and session_services.needs_rescue(now=now):
             self._rescued_at = now
             self._ring(RESCUE)
@@ -97,6 +103,15 @@ class DueScheduler(Scheduler):
             self._ring(TICK)
         elif stale:
             self._rung_at = self._rung_until = None
+
+    def _ring_poll(self, now: datetime) -> None:
+        """Ring for resources that are due: a poller that answers claims them, and they are due no longer."""
+        if not self._is_time(self._polled_at, RESCUE_PAUSE, now):
+            return
+        due = polling.next_poll_at()
+        if due and due <= now:
+            self._polled_at = now
+            self._ring(POLL)
 
     @staticmethod
     def _is_time(last: datetime | None, pause: timedelta, now: datetime) -> bool:

@@ -119,6 +119,11 @@ def count_failure(
         change_status(trigger, TriggerStatus.FAILED, by=by, reason=why, now=now)
 
 
+def note_fault(trigger_ids: Sequence[UUID], error: str) -> None:
+    """Show what keeps triggers waiting without counting it: it is expected to pass."""
+    Trigger.objects.filter(pk__in=trigger_ids).update(last_error=cut(error, 2000))
+
+
 def clear_failures(trigger_ids: Sequence[UUID]) -> None:
     """Forget the consecutive failures of triggers: something has gone well."""
     rows = Trigger.objects.filter(pk__in=trigger_ids).exclude(consecutive_failures=0, last_error="")
@@ -287,9 +292,10 @@ def _advance(plans: Sequence[_Plan], now: datetime) -> None:
 
 
 def _is_last(plan: _Plan) -> bool:
-    """Return whether nothing can follow this fire: the count is full, or the clock has no further instant for it."""
+    """Return whether nothing can follow this fire: it says so, the count is full, or the clock has nothing further."""
     clocked = plan.trigger.next_fire_at is not None
-    return plan.trigger.fires >= plan.trigger.max_fires or (clocked and plan.next_fire_at is None)
+    said = plan.occurrence is not None and plan.occurrence.last
+    return said or plan.trigger.fires >= plan.trigger.max_fires or (clocked and plan.next_fire_at is None)
 
 
 def _wake(plan: _Plan, now: datetime) -> inbox.NewWake:

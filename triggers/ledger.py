@@ -27,6 +27,7 @@ class Occurrence:
     payload_bytes: int = 0
     truncated: bool = False
     note: str = ""
+    last: bool = False  # nothing can follow: the trigger is completed by it
 
 
 def record(rows: Sequence[Fire]) -> None:
@@ -57,6 +58,11 @@ def skip(trigger: Trigger, key: str, *, due_at: datetime, reason: str, now: date
 def known(trigger_id: UUID, key: str) -> bool:
     """Return whether this occurrence has been recorded."""
     return Fire.objects.filter(trigger_id=trigger_id, occurrence=key).exists()
+
+
+def recorded(trigger_ids: Sequence[UUID]) -> set[tuple[UUID, str]]:
+    """Return what has been recorded of triggers, as pairs of trigger and occurrence."""
+    return set(Fire.objects.filter(trigger_id__in=trigger_ids).values_list("trigger_id", "occurrence"))
 
 
 def key_of(text: str) -> str:

@@ -11,6 +11,47 @@ from sessions.states import Action
 from triggers.states import TriggerStatus
 
 
+class Host(models.Model):
+    """A forge that is asked, and what it has said of its limits. Written by `hosts`."""
+
+    name = models.CharField(max_length=200, unique=True)  # what `host` names: "github.com"
+    forge = models.CharField(max_length=64)  # the registry is the authority, not a list here
+    base_url = models.CharField(max_length=500)
+    token = models.TextField(default="")  # encrypted
+    verify_tls = models.BooleanField(default=True)
+    added = models.BooleanField(default=False)  # by command, not by FORGE_HOSTS
+    budget_limit = models.PositiveIntegerField(null=True)
+    budget_remaining = models.PositiveIntegerField(null=True)
+    budget_reset_at = models.DateTimeField(null=True)
+    blocked_until = models.DateTimeField(null=True)  # nothing is asked before
+    strikes = models.PositiveIntegerField(default=0)  # limits in a row
+
+    class Meta:
+        db_table = "rewake_host"
+
+
+class Watch(models.Model):
+    """One resource of one host, polled for all triggers that look at it. Written by `polling`."""
+
+    host = models.ForeignKey(Host, models.CASCADE, related_name="watches", db_index=False)
+    key = models.CharField(max_length=400)
+    next_poll_at = models.DateTimeField(null=True)  # null: nobody waits for it; while claimed, the lease's end
+    claim = models.UUIDField(null=True)  # who asks now
+    polled_at = models.DateTimeField(null=True)  # when it was last asked, or begun to be
+    changed_at = models.DateTimeField(null=True)  # when the answer was last another than before
+    memory = models.JSONField(default=dict)  # ETags, what was kept of the answers, and the forge's own notes
+    failures = models.PositiveIntegerField(default=0)  # in a row, of either sort
+    last_error = models.CharField(max_length=2000, default="")
+
+    class Meta:
+        db_table = "rewake_watch"
+        constraints = [models.UniqueConstraint(fields=["host", "key"], name="one_watch_per_resource")]
+        indexes = [
+            # polling.next_poll_at, polling.poll
+            models.Index(fields=["next_poll_at"], condition=Q(next_poll_at__isnull=False), name="watch_due"),
+        ]
+
+
 class Trigger(models.Model):
     """A durable "wake me up" record, owned by one session. Written by `services` and `engine`."""
 
@@ -36,6 +77,7 @@ class Trigger(models.Model):
     last_error = models.CharField(max_length=2000, default="")
     consecutive_failures = models.PositiveIntegerField(default=0)
     secrets = models.TextField(default="")  # encrypted, shaped by the kind
+    watch = models.ForeignKey(Watch, models.SET_NULL, null=True, related_name="triggers", db_index=False)
 
     class Meta:
         db_table = "rewake_trigger"
@@ -57,6 +99,7 @@ class Trigger(models.Model):
             models.Index(fields=["kind", "-id"], name="trigger_by_kind"),  # selectors.triggers
             # services.armed_in
             models.Index(fields=["session"], condition=Q(status=TriggerStatus.ARMED), name="trigger_armed"),
+            models.Index(fields=["watch"], condition=Q(watch__isnull=False), name="trigger_by_watch"),  # polling
         ]
 
 

@@ -9,8 +9,10 @@ from sessions.registry import Registry, UnknownName
 if TYPE_CHECKING:
     from typing import Any
 
+    from triggers.forges.base import Forge
     from triggers.kinds.base import Kind
 
-__all__ = ["KINDS", "UnknownName"]
+__all__ = ["FORGES", "KINDS", "UnknownName"]
 
 KINDS: Registry[Kind[Any]] = Registry("triggers.kinds", "kind")
+FORGES: Registry[Forge] = Registry("triggers.forges", "forge")

@@ -20,9 +20,9 @@ from sessions.states import Action, EventType, WakeStatus
 from sessions.text import storable
 from sessions.tools import ToolContext
 from sessions.transcript import Entry, append, lock
-from triggers import engine, nudge, policy
+from triggers import engine, nudge, policy, polling
 from triggers.exceptions import Conflict, Invalid, NotFound, SessionTerminated
-from triggers.kinds.base import ON_TIME, Args, ArgsError, Kind, TimeKind
+from triggers.kinds.base import ON_TIME, Args, ArgsError, EventKind, Kind, TimeKind
 from triggers.models import Beat, Trigger
 from triggers.registry import KINDS, UnknownName
 from triggers.states import TRIGGERS, TriggerStatus
@@ -78,6 +78,10 @@ def arm(context: ToolContext, order: Order, *, now: datetime) -> Armed:
         depth=context.depth,
     )
     _admit(context)
+    notes = kind.notes(args)
+    if isinstance(kind, EventKind):
+        args, more = _enlist(kind, args, row, now)
+        notes = [*notes, *more]
     secrets = kind.secrets(args)
     row.secrets = encrypt(secrets) if secrets else ""
     row.save(force_insert=True)
@@ -85,7 +89,7 @@ def arm(context: ToolContext, order: Order, *, now: datetime) -> Armed:
     append([_armed_event(row, describe)], now=now)
     if first_due:
         nudge.clock()
-    return Armed(row, describe, kind.notes(args), secrets)
+    return Armed(row, describe, notes, secrets)
 
 
 def kind_of(name: str) -> Kind[Any]:
@@ -222,6 +226,21 @@ def _admit(context: ToolContext) -> None:
     policy.check_ceiling(_armed_in(context.session_id))
 
 
+def _enlist(kind: EventKind[Any], args: Any, row: Trigger, now: datetime) -> tuple[Any, list[str]]:
+    """Have watched what a trigger waits for; return its args with the host that is meant, and what is to be known."""
+    resource = kind.resource(args)
+    if resource is None:
+        return args, []
+    try:
+        enlisted = polling.enlist(resource, args.host, now=now)
+    except ArgsError as error:
+        raise refusal([(error.field, error.message)]) from error
+    row.watch = enlisted.watch
+    args = args.model_copy(update={"host": enlisted.host})
+    row.args = storable(args.model_dump(mode="json", exclude_none=True))
+    return args, enlisted.notes
+
+
 def _armed_in(session_id: UUID) -> int:
     return Trigger.objects.filter(session_id=session_id, status=TriggerStatus.ARMED).count()
 
@@ -260,6 +279,8 @@ def _move(trigger_id: UUID, target: TriggerStatus, *, by: str, reason: str, now:
         raise Conflict(f"the trigger is {trigger.status}, which is final; it cannot be {target} again")
     fields = _resumption(trigger, now) if target == TriggerStatus.ARMED else {}
     engine.change_status(trigger, target, by=by, reason=reason, now=now, **fields)
+    if target == TriggerStatus.ARMED and trigger.watch_id:
+        polling.look_again(trigger.watch_id, now=now)
     trigger.refresh_from_db()
     nudge.clock()
     return trigger

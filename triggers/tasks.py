@@ -6,9 +6,10 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from triggers import engine
+from triggers import engine, polling
 
 TICK = "triggers.tick"
+POLL = "triggers.poll"
 BATCHES = 20  # of one ring; the next ring goes on
 
 
@@ -19,4 +20,14 @@ def tick() -> None:
         return
     for _ in range(BATCHES):
         if not engine.tick(now=timezone.now()).more:
+            return
+
+
+@shared_task(name=POLL)
+def poll() -> None:
+    """Ask the forges for what is due, batch by batch."""
+    if not settings.TRIGGERS_ENABLED:
+        return
+    for _ in range(BATCHES):
+        if polling.poll(clock=timezone.now) < polling.BATCH:
             return

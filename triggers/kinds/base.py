@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from triggers.observations import Observation, Resource
 
 ON_TIME = timedelta(seconds=60)  # how late an instant may be and still count as on time
+
+_REPO_PART = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_REPO_URL = re.compile(r"https?://(?P<host>[^/@\s]+)/(?P<repo>[^?#\s]+?)(\.git)?/?")
 
 
 class Args(BaseModel):
@@ -20,7 +26,47 @@ class Args(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
 
+class RepoArgs(Args):
+    """The args of a kind that looks at a repository."""
+
+    repo: Annotated[str, Field(description='The repository as "owner/name".', max_length=255)]
+    host: Annotated[
+        str | None, Field(description='The forge\'s name, e.g. "github.com"; needed only where there are several.')
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_url_apart(cls, given: Any) -> Any:
+        """Accept a repository's URL for its name: it says the host too."""
+        match = _REPO_URL.fullmatch(given["repo"].strip()) if isinstance(given, dict) and _is_text(given) else None
+        if match is None:
+            return given
+        host = given.get("host") or match["host"]
+        if host.lower() != match["host"].lower():
+            raise ArgsError("host", f"is {host!r}, but the URL in repo says {match['host']!r}; give one of them")
+        return given | {"repo": match["repo"], "host": host}
+
+    @field_validator("repo")
+    @classmethod
+    def _is_a_repo(cls, value: str) -> str:
+        parts = value.split("/")
+        if len(parts) < 2 or not all(_REPO_PART.fullmatch(part) and part.strip(".") for part in parts):
+            raise ValueError(f'must be "owner/name", e.g. "octo/repo", not {value[:80]!r}')
+        return value
+
+    @field_validator("host")
+    @classmethod
+    def _is_lower(cls, value: str | None) -> str | None:
+        return value.lower() if value else None
+
+    @property
+    def place(self) -> str:
+        """Return the repository and its host, for people."""
+        return f"{self.repo} on {self.host}" if self.host else self.repo
+
+
 A = TypeVar("A", bound=Args)
+R = TypeVar("R", bound=RepoArgs)
 
 
 class ArgsError(ValueError):
@@ -107,16 +153,28 @@ class TimeKind(Kind[A]):
         return due.isoformat().replace("+00:00", "Z")
 
 
-class EventKind(Kind[A]):
+class EventKind(Kind[R]):
     """A kind that an observation of a forge fires."""
 
     @abstractmethod
-    def matches(self, args: A, observation: Any) -> bool:
-        """Return whether an observation is what this trigger waits for."""
+    def resource(self, args: R) -> Resource | None:
+        """Return what to look at, None where polling would never see what this trigger waits for."""
 
     @abstractmethod
-    def occurrence(self, args: A, observation: Any) -> str:
+    def matches(self, args: R, observation: Observation) -> bool:
+        """Return whether an observation is what this trigger waits for."""
+
+    def occurrence(self, args: R, observation: Observation) -> str:
         """Return what makes the firing for this observation unique."""
+        return observation.key
+
+    def is_last(self, args: R, observation: Observation) -> bool:
+        """Return whether nothing that this trigger waits for can follow."""
+        return False
+
+
+def _is_text(given: dict[str, Any]) -> bool:
+    return isinstance(given.get("repo"), str) and isinstance(given.get("host") or "", str)
 
 
 def _as_list(value: Any) -> Any:
