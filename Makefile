@@ -35,7 +35,7 @@ check: $(VENV)/dev.stamp
 	$(PY) manage.py makemigrations --check --dry-run
 
 chaos: $(VENV)/dev.stamp
-	@exec $(PY) -m tests.servers $(PY) -m pytest tests/chaos $(ARGS)
+	@CHAOS_SECONDS="$${CHAOS_SECONDS:-180}" exec $(PY) -m tests.servers $(PY) -m pytest -s tests/chaos $(ARGS)
 
 bench: $(VENV)/dev.stamp
 	@exec $(PY) -m tests.servers $(PY) -m pytest -s -p no:randomly tests/benchmarks $(ARGS)

@@ -126,10 +126,10 @@ class Stack:
         headers = {"Authorization": f"Bearer {KEY}"}
         return httpx.Client(base_url=f"http://127.0.0.1:{process.port}", headers=headers, timeout=60)
 
-    def manage(self, *arguments: str) -> str:
+    def manage(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode in codes, done.stdout + done.stderr
         return done.stdout
 
     def logs(self) -> str:

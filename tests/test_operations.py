@@ -10,6 +10,8 @@ import pytest
 from tests import drive, stack
 from tests.stack import Stack, wait_for
 
+pytestmark = pytest.mark.own_stack
+
 
 @pytest.fixture(scope="module", params=["embedded", "distributed"])
 def product(request: pytest.FixtureRequest) -> Iterator[Stack]:
