@@ -61,4 +61,3 @@ def test_it_lets_the_second_of_two_racers_write_nothing(session: AgentSession, n
 
 def _wake(session: AgentSession, now: datetime, status: WakeStatus) -> Wake:
     return Wake.objects.create(session=session, source="person", text="x", status=status, created_at=now)
-

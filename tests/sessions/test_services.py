@@ -166,9 +166,7 @@ def test_it_takes_up_every_live_turn_after_a_restart(session: AgentSession, now:
     assert len(turns.begin([session.pk], worker="w", now=now)) == 1
 
 
-def test_it_shows_sessions_in_a_fixed_number_of_queries(
-    now: datetime, django_assert_max_num_queries: Any
-) -> None:
+def test_it_shows_sessions_in_a_fixed_number_of_queries(now: datetime, django_assert_max_num_queries: Any) -> None:
     for _ in range(12):
         live_turn(open_session(now), now)
 

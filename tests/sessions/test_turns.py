@@ -324,7 +324,12 @@ def test_it_records_no_event_of_a_turn_that_is_over(session: AgentSession, now: 
 
 
 def _fired(session: AgentSession, **fields: Any) -> inbox.NewWake:
-    defaults: dict[str, Any] = {"source": WakeSource.TRIGGER, "text": "fired", "heading": {"trigger_id": "t"}, "depth": 1}
+    defaults: dict[str, Any] = {
+        "source": WakeSource.TRIGGER,
+        "text": "fired",
+        "heading": {"trigger_id": "t"},
+        "depth": 1,
+    }
     return inbox.NewWake(session_id=session.pk, **(defaults | fields))
 
 

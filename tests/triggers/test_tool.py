@@ -34,7 +34,9 @@ def _error(answer: dict[str, Any], code: str = "validation") -> str:
 
 
 def test_it_arms_and_answers_with_the_shape_that_is_promised(call: Any) -> None:
-    answer = call(operation="arm", kind="time.cron", cron="0 9 * * mon-fri", timezone="Europe/Berlin", wake_prompt="standup")
+    answer = call(
+        operation="arm", kind="time.cron", cron="0 9 * * mon-fri", timezone="Europe/Berlin", wake_prompt="standup"
+    )
 
     assert answer == {
         "id": str(Trigger.objects.get().pk),
@@ -58,7 +60,15 @@ def test_it_shows_a_webhooks_url_and_signing_secret_to_the_agent(call: Any) -> N
 @pytest.mark.parametrize(
     "args",
     [
-        {"kind": "webhook", "wake_prompt": "x", "cron": None, "at": "", "timezone": "null", "events": [], "number": None},
+        {
+            "kind": "webhook",
+            "wake_prompt": "x",
+            "cron": None,
+            "at": "",
+            "timezone": "null",
+            "events": [],
+            "number": None,
+        },
         {"kind": "webhook", "wake_prompt": "x", "args": "{}"},
         {"kind": "webhook", "wake_prompt": "x", "args": {"hmac_header": None}},
         {"kind": "webhook", "wake_prompt": "x", "max_fires": "3"},

@@ -90,7 +90,9 @@ def test_it_counts_nothing_after_the_expiry() -> None:
 def test_a_clock_that_jumped_ahead_by_years_is_caught_up_with_by_counting() -> None:
     caught = _catch_up("2026-12-01T00:00:00Z", "2036-12-01T00:00:30Z", cron="* * * * *")
     assert caught.fire == _at("2036-12-01T00:00:00Z")
-    assert caught.missed == (datetime(2036, 12, 1, tzinfo=UTC) - datetime(2026, 12, 1, tzinfo=UTC)) // timedelta(minutes=1)
+    assert caught.missed == (datetime(2036, 12, 1, tzinfo=UTC) - datetime(2026, 12, 1, tzinfo=UTC)) // timedelta(
+        minutes=1
+    )
 
 
 @pytest.mark.parametrize("zone", ["IST", "Mars/Phobos", "http://bla.com"])
