@@ -120,6 +120,14 @@ def test_row_31_it_reads_a_body_without_any_length_from_a_server_that_ends_it(ho
     assert hook.wake().payload == "all of it"
 
 
+@pytest.mark.parametrize("environ", [CHUNKED, {"SERVER_PROTOCOL": "HTTP/2.0"}], ids=["chunked", "HTTP/2"])
+def test_row_31_it_asks_for_a_length_where_a_body_that_breaks_off_looks_whole(environ: Any, hook: Hook) -> None:
+    server = {"wsgi.input_terminated": True, "SERVER_SOFTWARE": "Granian"}
+
+    assert _wsgi(hook.path, io.BytesIO(b"hal"), **environ, **server) == 411
+    assert hook.fires() == []
+
+
 def test_row_31_it_refuses_a_body_that_breaks_off(hook: Hook) -> None:
     assert _wsgi(hook.path, io.BytesIO(b"all of"), CONTENT_LENGTH="9") == 400
     assert hook.fires() == []
