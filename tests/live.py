@@ -49,7 +49,11 @@ def serving() -> Iterator[str]:
         thread.join(PATIENCE)
         listener.close()
         assert not thread.is_alive()
-        assert FEED.join(PATIENCE)
+
+
+def is_quiet() -> bool:
+    """Return whether, within a bounded time, the last stream has left and its reader has let go of the database."""
+    return eventually(lambda: FEED.open_streams == 0) and FEED.join(PATIENCE)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:

@@ -36,11 +36,16 @@ def now() -> datetime:
     return clock()
 
 
-@pytest.fixture
-def server(transactional_db: None) -> Iterator[str]:
-    failures.clear()
+@pytest.fixture(scope="module")
+def running() -> Iterator[str]:
     with live.serving() as url:
         yield f"{url}/mcp"
+
+
+@pytest.fixture
+def server(running: str, transactional_db: None) -> str:
+    failures.clear()
+    return running
 
 
 @pytest.fixture

@@ -21,13 +21,18 @@ from sessions.transcript import Entry, append
 from tests import factories, live
 from tests.doors import Caller, error_of, key_with
 
-live_db = pytest.mark.django_db(transaction=True)
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[str]:
+    with live.serving() as url:
+        yield url
 
 
 @pytest.fixture
-def server(transactional_db: None) -> Iterator[str]:
-    with live.serving() as url:
-        yield url
+def server(running: str, transactional_db: None) -> Iterator[str]:
+    FEED.start()
+    yield running
+    assert live.is_quiet()
 
 
 @pytest.fixture
@@ -205,6 +210,7 @@ def test_it_ends_when_the_server_stops(secret: str, session: AgentSession) -> No
         assert frames.until_end() == ([], "server_stopping")
         with live.stream(url + _path(session), secret) as refused:
             assert refused.response.status_code == 503
+    assert live.is_quiet()
 
 
 def test_it_takes_no_more_streams_than_it_has_places_and_serves_all_else(
