@@ -54,6 +54,7 @@ class _World:
 
     session: AgentSession
     trigger: Trigger
+    on_branch: Trigger
     wake: Wake
 
 
@@ -62,6 +63,8 @@ def world(db: None, now: datetime) -> _World:
     session = open_session(now, title=BREAKOUT, tag=f"tag {BREAKOUT}", model=f"model {BREAKOUT}")
     begun = live_turn(session, now, BREAKOUT)
     trigger = arm(session, now, "webhook", args={"hmac_header": "X-Signature"}, wake_prompt=BREAKOUT).trigger
+    branch = {"repo": "owner/name", "workflow": "ci.yml", "ref": BREAKOUT}
+    on_branch = arm(session, now, "ci.workflow", args=branch).trigger
     entries = [
         Entry(session.pk, EventType.ASSISTANT, {"text": BREAKOUT * 30}),
         Entry(session.pk, EventType.TOOL_CALL, {"tool": BREAKOUT, "args": {BREAKOUT: BREAKOUT}}),
@@ -88,7 +91,7 @@ def world(db: None, now: datetime) -> _World:
     end_turn(begun.turn, now, status="failed", fate=Fate.QUARANTINED, reason=BREAKOUT)
     AgentSession.objects.filter(pk=session.pk).update(held_until=now.replace(hour=23), hold_reason=BREAKOUT)
     Trigger.objects.filter(pk=trigger.pk).update(last_error=BREAKOUT, created_by=EVIL)
-    return _World(session, trigger, Wake.objects.get(status=WakeStatus.QUARANTINED))
+    return _World(session, trigger, on_branch, Wake.objects.get(status=WakeStatus.QUARANTINED))
 
 
 def _assert_harmless(answer: Answer, *, shows: bool = True) -> None:
@@ -116,7 +119,8 @@ def test_it_shows_hostile_text_as_text_on_every_page(operator: Client, world: _W
 
     for path in pages:
         _assert_harmless(operator.get(path))
-    _assert_harmless(operator.get(at("cancel", trigger)), shows=False)
+    _assert_harmless(operator.get(at("trigger", world.on_branch.pk)))
+    _assert_harmless(operator.get(at("cancel", world.on_branch.pk)))
     _assert_harmless(operator.get(f"{at('triggers')}?status={EVIL}"))
     _assert_harmless(operator.get(f"{at('triggers')}?before={EVIL}"))
     _assert_harmless(operator.get(f"{at('login')}?next={EVIL}"))
