@@ -7,6 +7,8 @@ import re
 import pytest
 
 from config.settings import BASE_DIR, env
+from sessions.states import TURNS, WAKES
+from triggers.states import TRIGGERS
 
 _ROW = re.compile(
     r"^\| `(?P<name>[A-Z_]+)` \| (?P<form>[^|]+) \| (?P<default>[^|]+) \| (?P<help>[^|]+) \|$", re.MULTILINE
@@ -25,3 +27,22 @@ def test_it_states_a_setting_as_the_code_does(name: str) -> None:
     assert row["form"] == setting.form
     assert row["default"].replace("`", "") == (setting.default or "none")
     assert row["help"] == setting.help
+
+
+_MACHINES = {"Trigger": TRIGGERS, "Wake": WAKES, "Turn": TURNS}
+
+
+@pytest.mark.parametrize("what", sorted(_MACHINES))
+def test_its_lifecycle_page_shows_the_machine(what: str) -> None:
+    page = (BASE_DIR / "docs" / "lifecycle.md").read_text("utf-8")
+    section = page.split(f"\n## {what}\n")[1].split("\n## ")[0]
+    shown = {row[1]: set(re.findall(r"`([a-z]+)`", row[2])) for row in re.finditer(r"^\| `([a-z]+)` \|(.*)\|$", section, re.M)}
+
+    assert shown == {str(source): {str(target) for target in targets} for source, targets in _MACHINES[what].moves.items()}
+
+
+def test_its_pages_link_to_files_that_exist() -> None:
+    pages = [BASE_DIR / "README.md", *(BASE_DIR / "docs").glob("*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text("utf-8"))]
+
+    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).is_file()] == []

@@ -114,7 +114,8 @@ def read_args(kind: Kind[Any], given: Mapping[str, Any], *, now: datetime, conte
 
 def refusal(problems: Sequence[tuple[str, str]]) -> Invalid:
     """Return the error that names each field and what is wrong with it."""
-    return Invalid("; ".join(f"{name}: {message}" for name, message in problems), fields=dict(problems))
+    told = (message if message.startswith(name) else f"{name}: {message}" for name, message in problems)
+    return Invalid("; ".join(told), fields=dict(problems))
 
 
 def problem(item: Mapping[str, Any]) -> tuple[str, str]:

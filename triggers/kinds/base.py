@@ -148,6 +148,11 @@ class TimeKind(Kind[A]):
     def catch_up(self, args: A, *, due: datetime, now: datetime, until: datetime) -> CatchUp:
         """Say what to fire for an instant `due` that has passed by `now`; nothing after `until` counts."""
 
+    def default_expiry(self, args: A, *, now: datetime, after: timedelta) -> datetime:
+        """Return when a trigger armed without an expiry expires: never before it could first fire."""
+        first = self.next_due(args, after=now)
+        return first + after if first and first > now + after else now + after
+
     def occurrence(self, args: A, due: datetime) -> str:
         """Return what makes the firing for `due` unique: the instant itself."""
         return due.isoformat().replace("+00:00", "Z")

@@ -53,7 +53,7 @@ class CronArgs(base.Args):
         try:
             return parse(self.cron)
         except CronError as error:
-            raise base.ArgsError("cron", str(error)) from error
+            raise base.ArgsError("cron", str(error).removeprefix("cron: ")) from error
 
 
 class TimeCron(base.TimeKind[CronArgs]):

@@ -99,3 +99,10 @@ def test_a_clock_that_jumped_ahead_by_years_is_caught_up_with_by_counting() -> N
 def test_row_25_it_refuses_a_zone_that_is_not_iana(zone: str) -> None:
     with pytest.raises(ValidationError, match="IANA"):
         KIND.read({"cron": "0 9 * * *", "timezone": zone})
+
+
+def test_no_default_expiry_kills_a_schedule_before_its_first_slot(now: datetime) -> None:
+    week = timedelta(days=7)
+    assert KIND.default_expiry(KIND.read({"cron": "0 9 * * *"}), now=now, after=week) == now + week
+    monthly = KIND.read({"cron": "0 0 1 * *"})
+    assert KIND.default_expiry(monthly, now=now, after=week) == datetime(2027, 1, 8, tzinfo=UTC)
