@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from config.failures import FAILURES_A_MINUTE, failures
+from config.settings import BASE_DIR
 from sessions import keys, services
 from sessions.models import AgentSession, Event
 from tests import factories, live
@@ -412,3 +413,12 @@ def test_it_leaves_the_rest_to_django(server: str) -> None:
     assert rest.json() == {"status": "ok"}
     assert _post(f"{server}/", _key()).status_code == 200
     assert _post(f"{server}x", _key()).status_code == 404
+
+
+def test_its_page_names_every_tool_with_its_scope_and_arguments() -> None:
+    page = (BASE_DIR / "docs" / "mcp.md").read_text("utf-8")
+
+    for tool in mcp.KEY_TOOLS:
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{tool.name}` |")]
+        assert [name for name in tool.args.model_fields if f"`{name}`" not in row] == []
+        assert f"`{tool.scope}`" in page
