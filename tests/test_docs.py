@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 
@@ -29,16 +31,17 @@ def test_it_states_a_setting_as_the_code_does(name: str) -> None:
     assert row["help"] == setting.help
 
 
-_MACHINES = {"Trigger": TRIGGERS, "Wake": WAKES, "Turn": TURNS}
+_MOVES: dict[str, Mapping[Any, Iterable[Any]]] = {"Trigger": TRIGGERS.moves, "Wake": WAKES.moves, "Turn": TURNS.moves}
 
 
-@pytest.mark.parametrize("what", sorted(_MACHINES))
+@pytest.mark.parametrize("what", sorted(_MOVES))
 def test_its_lifecycle_page_shows_the_machine(what: str) -> None:
     page = (BASE_DIR / "docs" / "lifecycle.md").read_text("utf-8")
     section = page.split(f"\n## {what}\n")[1].split("\n## ")[0]
-    shown = {row[1]: set(re.findall(r"`([a-z]+)`", row[2])) for row in re.finditer(r"^\| `([a-z]+)` \|(.*)\|$", section, re.M)}
+    rows = re.findall(r"^\| `([a-z]+)` \|(.*)\|$", section, re.MULTILINE)
+    shown = {status: set(re.findall(r"`([a-z]+)`", following)) for status, following in rows}
 
-    assert shown == {str(source): {str(target) for target in targets} for source, targets in _MACHINES[what].moves.items()}
+    assert shown == {str(source): {str(target) for target in targets} for source, targets in _MOVES[what].items()}
 
 
 def test_its_pages_link_to_files_that_exist() -> None:

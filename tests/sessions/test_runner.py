@@ -255,8 +255,12 @@ def test_it_records_tool_calls_and_results_as_they_happen(
 def test_it_offers_no_tool_while_triggers_are_off(run: Callable[..., int], script: Script, settings: Any) -> None:
     settings.TRIGGERS_ENABLED = False
     offered: list[Any] = []
-    script(lambda request: (offered.extend(request.tools), TurnResult("ok"))[1])
 
+    def act(request: TurnRequest) -> TurnResult:
+        offered.append(list(request.tools))
+        return TurnResult("ok")
+
+    script(act)
     run()
 
-    assert offered == []
+    assert offered == [[]]

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from sessions.models import AgentSession, Event, Wake
 from sessions.states import EventType, WakeStatus
 from tests.factories import arm, armed_session, end_turn, open_session
-from triggers import engine, selectors, services
+from triggers import engine, ledger, selectors, services
 from triggers.engine import Fired
 from triggers.ledger import Occurrence
 from triggers.models import Fire, Trigger
@@ -229,7 +229,7 @@ def test_row_14_it_marks_a_bad_row_and_fires_the_others(now: datetime, broken: d
     bad.refresh_from_db()
     good.refresh_from_db()
     assert good.fires == 1
-    if not (broken.get("args") == {"cron": "0 0 30 2 *"}):  # this one merely has no further slot
+    if broken.get("args") != {"cron": "0 0 30 2 *"}:  # this one merely has no further slot
         assert result.marked == 1
         assert bad.last_error
         assert bad.consecutive_failures == 1
@@ -248,15 +248,15 @@ def test_row_14_a_row_that_stays_bad_ends_as_failed_with_its_reason(now: datetim
 
 
 def test_it_takes_a_batch_apart_that_the_database_refuses(now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison, *good = [armed_session(now, "time.at", args=_at(now, 5)) for _ in range(3)]
-    record = engine.ledger.record
+    poison, *_ = [armed_session(now, "time.at", args=_at(now, 5)) for _ in range(3)]
+    record = ledger.record
 
     def refuse(rows: list[Fire]) -> None:
         if any(row.trigger_id == poison.pk for row in rows):
             raise IntegrityError("no such thing")
         record(rows)
 
-    monkeypatch.setattr(engine.ledger, "record", refuse)
+    monkeypatch.setattr(ledger, "record", refuse)
 
     result = _tick(now + timedelta(seconds=5))
 
