@@ -112,12 +112,13 @@ def terminate(session_id: UUID, *, reason: str = "terminated by an operator", no
     AgentSession.objects.filter(pk=session.pk).update(terminated_at=now, held_until=None, hold_reason="")
     session.terminated_at = now
     live = Turn.objects.filter(session=session, status=TurnStatus.RUNNING).first()
-    inbox.withdraw(Wake.objects.filter(session=session), reason, now=now)
+    withdrawn = inbox.withdraw(Wake.objects.filter(session=session), reason, now=now)
     if live:
         turns.end(live.pk, turns.Ending(TurnStatus.INTERRUPTED, turns.Fate.DONE, reason), now=now)
     answers = session_terminated.send(AgentSession, session=session, reason=reason, now=now)
     ended = sum(int(count or 0) for _, count in answers)
-    append([Entry(session.pk, EventType.SESSION_TERMINATED, {"reason": reason, "cancelled_triggers": ended})], now=now)
+    receipt = {"reason": reason, "cancelled_triggers": ended, "withdrawn_wakes": withdrawn}
+    append([Entry(session.pk, EventType.SESSION_TERMINATED, receipt)], now=now)
     return Terminated(session, now, ended)
 
 

@@ -154,10 +154,14 @@ def cancel(trigger_id: UUID, *, by: str, now: datetime, session_id: UUID | None 
     session's trigger is `NotFound`.
     """
     trigger = _locked(trigger_id, session_id)
-    changed = engine.change_status(trigger, TriggerStatus.CANCELLED, by=by, reason=f"cancelled by {by}", now=now)
-    if changed:
-        _withdraw_wakes([trigger.pk], f"its trigger was cancelled by {by}", now)
-    return trigger, changed
+    if trigger.status in TRIGGERS.terminal:
+        return trigger, False
+    untaken = Wake.objects.filter(fire__trigger=trigger, status=WakeStatus.PENDING)
+    withdrawn = inbox.withdraw(untaken, f"its trigger was cancelled by {by}", now=now)
+    reason = f"cancelled by {by}" + (
+        f"; {withdrawn} of its wakes had not been taken and were withdrawn" if withdrawn else ""
+    )
+    return trigger, engine.change_status(trigger, TriggerStatus.CANCELLED, by=by, reason=reason, now=now)
 
 
 def secrets_of(trigger: Trigger) -> dict[str, str]:
@@ -296,8 +300,3 @@ def _resumption(trigger: Trigger, now: datetime) -> dict[str, Any]:
         if isinstance(kind, TimeKind):
             fields["next_fire_at"] = kind.next_due(kind.read(trigger.args), after=now)
     return fields
-
-
-def _withdraw_wakes(trigger_ids: Sequence[UUID], reason: str, now: datetime) -> None:
-    pending = Wake.objects.filter(fire__trigger__in=trigger_ids, status=WakeStatus.PENDING)
-    inbox.withdraw(pending, reason, now=now)

@@ -113,18 +113,27 @@ class Keeper:
         while True:
             with self._changed:
                 while not self._watches:
-                    connection.close()
+                    close_connection()
                     self._changed.wait()
                 self._changed.wait(LISTEN_SECONDS)
-            try:
-                close_old_connections()
-                self.look()
-            except (DatabaseError, InterfaceError) as error:  # the database will come back, or the leases run out
-                log.warning("cannot renew leases", extra={"action": "renew_failed", "error": str(error)})
-                connection.close()
-                self._stop_the_expired()
+            self.look_safely()
+
+    def look_safely(self) -> None:
+        """Look, and live through a database that is out of reach: it will come back, or the leases run out."""
+        try:
+            close_old_connections()
+            self.look()
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("cannot renew leases", extra={"action": "renew_failed", "error": str(error)})
+            close_connection()
+            self._stop_the_expired()
 
     def _stop_the_expired(self) -> None:
         for watch in list(self._watches.values()):
             if time.monotonic() - watch.renewed >= settings.AGENT_TURN_LEASE_SECONDS:
                 watch.stop(LOST)
+
+
+def close_connection() -> None:
+    """Close this thread's connection: an idle one is of no use, and a dead one must not be kept."""
+    connection.close()
