@@ -5,20 +5,24 @@ Hosts come from FORGE_HOSTS and from `manage.py forge_host`. Only there is a bas
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db.models import Q
 
 from sessions.secrecy import decrypt, encrypt
-from triggers.exceptions import Conflict, NotFound
+from triggers.exceptions import Conflict, Invalid, NotFound
 from triggers.forges.base import Budget, Forge
 from triggers.kinds.base import ArgsError
 from triggers.models import Host
 from triggers.registry import FORGES
 from triggers.states import TriggerStatus
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.:-]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -93,10 +97,15 @@ def has_token(host: Host) -> bool:
 
 
 def add(name: str, *, forge: str, base_url: str, verify_tls: bool) -> Host:
-    """Configure a host, or change one that was added before. Raises `Conflict` for one that FORGE_HOSTS sets."""
+    """Configure a host, or change one that was added before.
+
+    Raises `Conflict` for one that FORGE_HOSTS sets, `Invalid`, `UnknownName`.
+    """
     if name in settings.FORGE_HOSTS:
         raise Conflict(f"{name} is set by FORGE_HOSTS: change it there")
-    given: dict[str, Any] = {"forge": FORGES.get(forge).name, "base_url": base_url, "verify_tls": verify_tls}
+    if not _NAME.fullmatch(name):
+        raise Invalid(f"name: {name!r} is not the name of a host, such as git.example.org")
+    given: dict[str, Any] = {"forge": FORGES.get(forge).name, "base_url": _url(base_url), "verify_tls": verify_tls}
     host, _ = Host.objects.update_or_create(name=name, defaults=given | {"added": True})
     return host
 
@@ -113,7 +122,9 @@ def remove(name: str) -> None:
 
 
 def set_token(name: str, token: str) -> None:
-    """Store a host's token, encrypted; "" removes it. Raises `NotFound`."""
+    """Store a host's token, encrypted; "" removes it. Raises `NotFound`, `Invalid` without showing it."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise Invalid("token: must be printable ASCII characters without blanks")
     Host.objects.filter(pk=row(name).pk).update(
         token=encrypt(token) if token else "", blocked_until=None, budget_limit=None, budget_reset_at=None
     )
@@ -136,6 +147,19 @@ def block(host_id: int, until: datetime, *, strikes: int) -> None:
 def unblock(host_id: int) -> None:
     """Forget that a host's limits were met: it has answered."""
     Host.objects.filter(pk=host_id).exclude(strikes=0).update(strikes=0)
+
+
+def _url(text: str) -> str:
+    wish = f"url: {text!r} is not an absolute URL without user, query and fragment, such as https://git.example.org"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise Invalid(wish) from error
+    strange = parts.query or parts.fragment or parts.username is not None or port == 0 or not text.isascii()
+    if parts.scheme not in ("http", "https") or not parts.hostname or strange or " " in text:
+        raise Invalid(wish)
+    return text.rstrip("/")
 
 
 def _could_have(forge: str, repo: str) -> bool:

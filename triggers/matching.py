@@ -13,7 +13,7 @@ from sessions.instants import iso
 from sessions.text import storable
 from triggers.forges.base import Reading, instant
 from triggers.ledger import Occurrence
-from triggers.observations import Observation, as_json
+from triggers.observations import Observation, RunSeen, as_json
 from triggers.wire import Result
 
 GRACE = timedelta(minutes=10)  # for which a commit is without any check before that is reported
@@ -29,7 +29,7 @@ def memory_of(before: Mapping[str, Any], result: Result, *, now: datetime) -> di
     assert result.reading
     earlier = before.get("ended", {})
     ended = {
-        run.key: earlier.get(run.key) or iso(run.ended_at or now + result.skew)
+        run.key: earlier.get(run.key) or iso(run.ended_at or _guess(run, before, now + result.skew))
         for run in result.reading.runs
         if run.conclusion
     }
@@ -45,6 +45,11 @@ def memory_of(before: Mapping[str, Any], result: Result, *, now: datetime) -> di
         quiet = before.get("quiet", {})
         memory["quiet"] = quiet if quiet.get("sha") == pull.sha else {"sha": pull.sha, "since": iso(now)}
     return memory
+
+
+def _guess(run: RunSeen, before: Mapping[str, Any], now: datetime) -> datetime:
+    """Return when a run ended whose forge does not say: since the last look; at the first look, as early as can be."""
+    return now if before else run.started_at or run.created_at or now
 
 
 def observations(reading: Reading, memory: Mapping[str, Any], *, now: datetime) -> list[Observation]:

@@ -95,8 +95,15 @@ class Visit:
         except StopIteration as end:
             result.reading = end.value
         except ForgeError as error:
-            result.error = error
+            result.error = self._without_token(error)
         return result
+
+    def _without_token(self, error: ForgeError) -> ForgeError:
+        """Keep the token out of what is shown, even where the forge repeats it."""
+        token = self.place.token
+        if not token or token not in error.message:
+            return error
+        return ForgeError(error.fault, error.message.replace(token, "***"), until=error.until)
 
     def _answer(self, ask: Ask, result: Result) -> Answer:
         """Answer a question, from what was kept if it has not changed since."""

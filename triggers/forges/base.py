@@ -173,8 +173,8 @@ def http_date(value: str) -> datetime | None:
 
 
 def instant(value: Any) -> datetime | None:
-    """Read an instant; absent, and the zero that Go writes for absent, are None."""
-    if not isinstance(value, str) or not value or value.startswith("0001-"):
+    """Read an instant; absent, and the zeros that are written for absent, are None."""
+    if not isinstance(value, str) or not value or value.startswith(("0001-", "1970-01-01")):
         return None
     found = datetime.fromisoformat(value)
     return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

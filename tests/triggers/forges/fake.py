@@ -131,6 +131,9 @@ class FakeGitHub(FakeForge):
             stamps |= {"created_at": _stamp(self.now), "run_started_at": _stamp(self.now)}
         run = copy.deepcopy(known or fixture("github/run")) | stamps | changes
         shapes.check("github", "run", run)
+        if known and known["run_attempt"] != run["run_attempt"]:
+            self.attempts[run["id"], known["run_attempt"]] = known
+            run["run_started_at"] = changes.get("run_started_at", _stamp(self.now))
         if known:
             runs[runs.index(known)] = run
         else:
@@ -295,6 +298,7 @@ def _handler_of(forge: FakeForge) -> type[BaseHTTPRequestHandler]:
             for name, value in {**forge.limits(), **reply.headers}.items():
                 self.send_header(name, value)
             if reply.status != 304:
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if reply.status != 304:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from sessions.models import Wake
 from tests.factories import armed_session
-from tests.triggers.forges.fake import FakeForge
+from tests.triggers.forges.fake import FakeForge, FakeGitHub
 from triggers import polling
 from triggers.models import Fire, Trigger
 
@@ -59,3 +59,23 @@ def payloads(trigger: Trigger) -> list[dict[str, Any]]:
     """Return what the wakes carry, oldest first."""
     wakes = Wake.objects.filter(fire__trigger=trigger).order_by("pk")
     return [json.loads(wake.payload) for wake in wakes]
+
+
+def again(trigger: Trigger) -> Trigger:
+    """Return a trigger as it is now."""
+    trigger.refresh_from_db()
+    return trigger
+
+
+def waiting(github: World[FakeGitHub]) -> Trigger:
+    """Return a trigger that waits for ci.yml, after a first poll in which nothing had ended."""
+    github.forge.put_run("octo/repo", id=1001, status="in_progress")
+    github.pass_time(5)
+    armed = github.arm_ci()
+    github.poll()
+    return armed
+
+
+def end_run(github: World[FakeGitHub], run_id: int = 1001, conclusion: str = "success") -> None:
+    """Have a run end now."""
+    github.forge.put_run("octo/repo", id=run_id, status="completed", conclusion=conclusion)
