@@ -87,20 +87,26 @@ def tick(*, now: datetime, limit: int = BATCH) -> Tick:
 
 def fire(trigger_id: UUID, occurrence: Occurrence, *, now: datetime) -> Fired:
     """Record one occurrence of an armed trigger that is not fired by the clock."""
-    session_id = Trigger.objects.filter(pk=trigger_id).values_list("session_id", flat=True).first()
-    if session_id is None:
-        return Fired.REFUSED
+    [fired] = fire_all([(trigger_id, occurrence)], now=now)
+    return fired
+
+
+def fire_all(items: Sequence[tuple[UUID, Occurrence]], *, now: datetime) -> list[Fired]:
+    """Record occurrences of armed triggers in one transaction, in the order given."""
+    rows = Trigger.objects.filter(pk__in={trigger_id for trigger_id, _ in items})
+    sessions = set(rows.values_list("session_id", flat=True))
     with transaction.atomic():
-        lock([session_id])
-        if ledger.known(trigger_id, occurrence.key):
-            return Fired.KNOWN
-        armed = Trigger.objects.select_for_update().filter(status=TriggerStatus.ARMED, expires_at__gt=now)
-        trigger = armed.filter(pk=trigger_id).first()
-        if trigger is None:
-            return Fired.REFUSED
-        reason = _lateness(trigger, occurrence.due_at, now)
-        _write([_Plan(trigger, trigger.next_fire_at, occurrence, reason)], now)
-    return Fired.FIRED
+        lock(sessions)
+        known = ledger.recorded([(trigger_id, occurrence.key) for trigger_id, occurrence in items])
+        ready = rows.select_for_update().filter(status=TriggerStatus.ARMED, expires_at__gt=now, session__in=sessions)
+        armed = {trigger.pk: trigger for trigger in ready.order_by("pk")}
+        answers, plans = [], dict[UUID, _Plan]()
+        for trigger_id, occurrence in items:
+            if trigger_id in plans:  # the fires of one trigger are counted one after the other
+                _write_and_drop_ended(plans, armed, now)
+            answers.append(_plan_fire(trigger_id, occurrence, armed, known=known, plans=plans, now=now))
+        _write_and_drop_ended(plans, armed, now)
+    return answers
 
 
 def count_failure(
@@ -161,6 +167,35 @@ def describe(trigger: Trigger, *, now: datetime) -> str:
         return kind.describe(kind.read(trigger.args), now=now)
     except (LookupError, ValueError) as error:
         return f"cannot be read: {error}"
+
+
+def _plan_fire(
+    trigger_id: UUID,
+    occurrence: Occurrence,
+    armed: dict[UUID, Trigger],
+    *,
+    known: set[tuple[UUID, str]],
+    plans: dict[UUID, _Plan],
+    now: datetime,
+) -> Fired:
+    if (trigger_id, occurrence.key) in known:
+        return Fired.KNOWN
+    if trigger_id not in armed:
+        return Fired.REFUSED
+    known.add((trigger_id, occurrence.key))
+    trigger = armed[trigger_id]
+    reason = _lateness(trigger, occurrence.due_at, now)
+    plans[trigger_id] = _Plan(trigger, trigger.next_fire_at, occurrence, reason)
+    return Fired.FIRED
+
+
+def _write_and_drop_ended(plans: dict[UUID, _Plan], armed: dict[UUID, Trigger], now: datetime) -> None:
+    if plans:
+        _write(list(plans.values()), now)
+    for plan in plans.values():
+        if _is_last(plan):
+            del armed[plan.trigger.pk]
+    plans.clear()
 
 
 def _due(now: datetime) -> QuerySet[Trigger]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -60,9 +60,11 @@ def known(trigger_id: UUID, key: str) -> bool:
     return Fire.objects.filter(trigger_id=trigger_id, occurrence=key).exists()
 
 
-def recorded(trigger_ids: Sequence[UUID]) -> set[tuple[UUID, str]]:
-    """Return what has been recorded of triggers, as pairs of trigger and occurrence."""
-    return set(Fire.objects.filter(trigger_id__in=trigger_ids).values_list("trigger_id", "occurrence"))
+def recorded(pairs: Collection[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
+    """Return those pairs of trigger and occurrence that have been recorded."""
+    triggers, keys = {trigger_id for trigger_id, _ in pairs}, {key for _, key in pairs}
+    rows = Fire.objects.filter(trigger_id__in=triggers, occurrence__in=keys) if pairs else Fire.objects.none()
+    return set(rows.values_list("trigger_id", "occurrence")).intersection(pairs)
 
 
 def key_of(text: str) -> str:

@@ -68,7 +68,7 @@ def counts(observation: Observation, armed_at: datetime) -> bool:
     return observation.counts_from is None or observation.counts_from >= armed_at.replace(microsecond=0)
 
 
-def occurrence(observation: Observation, *, key: str, host: str, repo: str, now: datetime) -> Occurrence:
+def occurrence(observation: Observation, *, key: str, host: str, repo: str, last: bool, now: datetime) -> Occurrence:
     """Return the occurrence that an observation is: due now, when it was seen."""
     payload = json.dumps(storable({"host": host, "repo": repo} | as_json(observation)), ensure_ascii=False, indent=1)
     return Occurrence(
@@ -78,4 +78,5 @@ def occurrence(observation: Observation, *, key: str, host: str, repo: str, now:
         payload_source=f"{host} {repo}",
         content_type="application/json",
         payload_bytes=len(payload.encode()),
+        last=last,
     )

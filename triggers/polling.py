@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,6 +30,7 @@ from triggers import engine, hosts, ledger, matching, nudge, wire
 from triggers.exceptions import NotFound
 from triggers.forges.base import Budget, Fault, ForgeError, Reading
 from triggers.kinds.base import EventKind
+from triggers.ledger import Occurrence
 from triggers.models import Host, Trigger, Watch
 from triggers.observations import Observation, Resource, Scope
 from triggers.registry import KINDS, UnknownName
@@ -223,72 +225,76 @@ def _settle(work: _Round, result: Result, now: datetime) -> None:
         log.exception("poll not recorded", extra={"action": "poll_unrecorded", "watch": watch.key})
 
 
-@transaction.atomic
 def _settle_reading(work: _Round, watch: Watch, result: Result, now: datetime) -> None:
-    """Fire all that matches, then store what was kept.
+    """Fire all that matches, then store what was kept, in one transaction.
 
-    The sessions are locked first, as everywhere. A trigger armed since then is not among them, and
-    has voided the claim: it gets a look of its own.
+    What has to be done is found out first, so that the usual round, in which nothing has happened, locks no
+    session. A trigger armed since the look has voided the claim: it gets a look of its own.
     """
     assert result.reading
-    triggers = _locked(watch, now)
-    readable, broken = _read(triggers)
     memory = matching.memory_of(watch.memory, result, now=now)
-    observations = matching.observations(result.reading, memory, now=now)
-    for trigger, error in broken:
-        _count_broken(trigger, error, now)
-    _fire(watch, readable, observations, result=result, now=now)
-    if watch.last_error:
-        recovered = Trigger.objects.filter(watch=watch, status__in=[TriggerStatus.ARMED, TriggerStatus.PAUSED])
-        engine.clear_failures(list(recovered.values_list("pk", flat=True)))
-    if work.visits.get(watch.host_id):
-        hosts.unblock(watch.host_id)
+    triggers = _waiting([watch.pk], now).get(watch.pk, [])
+    readable, broken = _read(triggers)
+    matches = _matches(watch, readable, matching.observations(result.reading, memory, now=now), result=result, now=now)
     _log_unknown(watch, result.reading, memory)
-    changed_at = watch.changed_at if memory["print"] == watch.memory.get("print") and watch.changed_at else now
-    sleeps = not _waiting([watch.pk], now)
-    Watch.objects.filter(pk=watch.pk, claim=work.token).update(
-        claim=None,
-        next_poll_at=None if sleeps else now + _pause(work, watch, result, unchanged=now - changed_at),
-        memory={} if sleeps else memory,
-        changed_at=changed_at,
-        failures=0,
-        last_error="",
-    )
+    with transaction.atomic():
+        if matches or broken or watch.last_error:
+            lock({trigger.session_id for trigger in triggers})
+        if watch.last_error:
+            engine.clear_failures([item.trigger.pk for item in readable])
+        for trigger, error in broken:
+            _count_broken(trigger, error, now)
+        _fire(matches, now)
+        asleep = not _waiting([watch.pk], now) if matches or broken else not triggers
+        _store(work, watch, memory, asleep=asleep, result=result, now=now)
 
 
-def _locked(watch: Watch, now: datetime) -> list[Trigger]:
-    """Return a watch's armed triggers, their sessions locked."""
-    before = _waiting([watch.pk], now).get(watch.pk, [])
-    sessions = lock({trigger.session_id for trigger in before})
-    return [trigger for trigger in _waiting([watch.pk], now).get(watch.pk, []) if trigger.session_id in sessions]
-
-
-def _fire(
+def _matches(
     watch: Watch, readable: Sequence[_Waiting], observations: Sequence[Observation], *, result: Result, now: datetime
-) -> None:
-    matches = [
-        (item, observation)
-        for item in readable
-        for observation in observations
-        if matching.counts(observation, item.trigger.created_at + result.skew)
-        and item.kind.matches(item.args, observation)
+) -> list[tuple[Trigger, Occurrence]]:
+    """Return what is to be fired: what a trigger waits for, came about since it was armed, and is not recorded."""
+    found = []
+    for observation in observations:
+        for item in readable:
+            counts = matching.counts(observation, item.trigger.created_at + result.skew)
+            if counts and item.kind.matches(item.args, observation):
+                found.append((item, observation, ledger.key_of(item.kind.occurrence(item.args, observation))))
+    known = ledger.recorded({(item.trigger.pk, key) for item, _, key in found})
+    make = partial(matching.occurrence, host=watch.host.name, repo=result.job.resource.repo, now=now)
+    return [
+        (item.trigger, make(observation, key=key, last=item.kind.is_last(item.args, observation)))
+        for item, observation, key in found
+        if (item.trigger.pk, key) not in known
     ]
-    known = ledger.recorded([item.trigger.pk for item, _ in matches])
-    for item, observation in matches:
-        key = ledger.key_of(item.kind.occurrence(item.args, observation))
-        if (item.trigger.pk, key) in known:
-            continue
-        try:
-            last = item.kind.is_last(item.args, observation)
-            occurrence = matching.occurrence(
-                observation, key=key, host=watch.host.name, repo=result.job.resource.repo, now=now
-            )
-            with transaction.atomic():
-                engine.fire(item.trigger.pk, replace(occurrence, last=last), now=now)
-        except OperationalError:
-            raise
-        except Exception as error:  # one bad row stops nothing else
-            _count_broken(item.trigger, error, now)
+
+
+def _fire(matches: Sequence[tuple[Trigger, Occurrence]], now: datetime) -> None:
+    """Fire all at once; if that fails, one by one, so that one bad row stops nothing else."""
+    try:
+        with transaction.atomic():
+            engine.fire_all([(trigger.pk, occurrence) for trigger, occurrence in matches], now=now)
+    except OperationalError:
+        raise
+    except Exception as error:
+        if len(matches) == 1:
+            _count_broken(matches[0][0], error, now)
+            return
+        for match in matches:
+            _fire([match], now)
+
+
+def _store(work: _Round, watch: Watch, memory: dict[str, Any], *, asleep: bool, result: Result, now: datetime) -> None:
+    """Store what was kept and when to look again, unless the claim has been lost meanwhile."""
+    if watch.host.strikes and watch.host_id in work.visits:
+        hosts.unblock(watch.host_id)
+    changed_at = watch.changed_at if memory["print"] == watch.memory.get("print") and watch.changed_at else now
+    fields: dict[str, Any] = {"claim": None, "failures": 0, "last_error": "", "changed_at": changed_at}
+    if asleep:
+        fields |= {"next_poll_at": None, "memory": {}}
+    else:
+        pause = _pause(work, watch, result, unchanged=now - changed_at)
+        fields |= {"next_poll_at": now + pause, "memory": memory}
+    Watch.objects.filter(pk=watch.pk, claim=work.token).update(**fields)
 
 
 def _count_broken(trigger: Trigger, error: Exception, now: datetime) -> None:
@@ -336,7 +342,9 @@ def _settle_limit(work: _Round, watch: Watch, error: ForgeError, now: datetime) 
 @transaction.atomic
 def _settle_fault(work: _Round, watch: Watch, error: ForgeError, now: datetime) -> None:
     """Show the fault and when the next try is; count it only if it takes a person to mend it."""
-    triggers = [trigger.pk for trigger in _locked(watch, now)]
+    waiting = _waiting([watch.pk], now).get(watch.pk, [])
+    lock({trigger.session_id for trigger in waiting})
+    triggers = [trigger.pk for trigger in waiting]
     interval = timedelta(seconds=settings.TRIGGERS_POLL_INTERVAL_SECONDS)
     next_try = now + interval * min(2**watch.failures, SLOWEST)
     if error.until:

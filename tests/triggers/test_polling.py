@@ -169,7 +169,7 @@ def test_a_crash_between_asking_and_firing_asks_again(
 ) -> None:
     end_run(github)
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "fire", _crash)
+        patched.setattr(engine, "fire_all", _crash)
         with pytest.raises(SystemExit):
             github.later()
     assert fired(trigger) == []
