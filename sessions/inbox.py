@@ -6,13 +6,13 @@ Every function here is called inside a transaction that holds the session's lock
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from sessions.exceptions import Conflict
 from sessions.models import AgentSession, Turn, Wake
@@ -84,12 +84,14 @@ def next_share(wakes: Sequence[Wake]) -> list[Wake]:
     return share
 
 
-def take(wakes: Sequence[Wake], turn: Turn) -> None:
-    """Hand pending wakes to a turn."""
-    ids = [wake.pk for wake in wakes]
-    WAKES.move(Wake.objects.filter(pk__in=ids), WakeStatus.TAKEN, turn=turn, deliveries=F("deliveries") + 1)
+def take(shares: Mapping[UUID, Sequence[Wake]]) -> None:
+    """Hand each session's share of pending wakes to its live turn, of which there is one: all in one statement."""
+    wakes = [wake for share in shares.values() for wake in share]
+    live = Turn.objects.filter(session=OuterRef("session"), status=TurnStatus.RUNNING).values("pk")
+    rows = Wake.objects.filter(pk__in=[wake.pk for wake in wakes])
+    WAKES.move(rows, WakeStatus.TAKEN, turn=Subquery(live), deliveries=F("deliveries") + 1)
     for wake in wakes:
-        wake.status, wake.turn_id, wake.deliveries = WakeStatus.TAKEN, turn.pk, wake.deliveries + 1
+        wake.status, wake.deliveries = WakeStatus.TAKEN, wake.deliveries + 1
 
 
 def settle(turn: Turn, *, now: datetime) -> None:

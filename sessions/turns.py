@@ -95,10 +95,10 @@ def begin(session_ids: Iterable[UUID], *, worker: str, now: datetime) -> list[Be
     shares = _shares(sessions, now)
     begun = [_new(sessions[session_id], share, worker, now) for session_id, share in shares.items()]
     Turn.objects.bulk_create([item.turn for item in begun])
-    for item in begun:
-        inbox.take(shares[item.session.pk], item.turn)
+    inbox.take(shares)
     append([entry for item in begun for entry in _opening(item, shares[item.session.pk])], now=now)
-    AgentSession.objects.filter(pk__in=shares, rings__gt=0).update(rings=0, rung_at=None)
+    if rung_for := [item.session.pk for item in begun if item.session.rings]:
+        AgentSession.objects.filter(pk__in=rung_for).update(rings=0, rung_at=None)
     return begun
 
 
@@ -113,7 +113,7 @@ def steer(turn_id: UUID, *, now: datetime) -> str:
     share = inbox.next_share(inbox.pending([turn.session_id])[turn.session_id])
     if not share or not inbox.may_join(share):
         return ""
-    inbox.take(share, turn)
+    inbox.take({turn.session_id: share})
     prompt = compose([inbox.part_of(wake) for wake in share], now=now)
     append([_said(turn, prompt, share, steered=True)], now=now)
     return prompt
@@ -164,8 +164,8 @@ def end(
     Returns false, and writes nothing, if the turn is no longer live: it was lost, or its session
     terminated, while its worker still ran.
     """
-    session_id = Turn.objects.values_list("session_id", flat=True).get(pk=turn_id)
-    session = lock([session_id])[session_id]
+    [session] = lock(Turn.objects.filter(pk=turn_id).values("session_id")).values()
+    turn = Turn(pk=turn_id, session=session)  # nothing more of it is read below
     moved = TURNS.move(
         Turn.objects.filter(pk=turn_id),
         ending.status,
@@ -176,12 +176,11 @@ def end(
     )
     if not moved:
         return False
-    turn = Turn.objects.get(pk=turn_id)
     _settle_wakes(turn, ending, _next_try(session, ending, now, jitter), now)
     append([_closing(turn, ending)], now=now)
     _update_session(session, ending)
-    if ending.fate != Fate.BACK and inbox.has_pending(session_id):
-        doorbell.ring([session_id])
+    if ending.fate != Fate.BACK and inbox.has_pending(session.pk):
+        doorbell.ring([session.pk])
     return True
 
 
@@ -342,7 +341,7 @@ def _closing(turn: Turn, ending: Ending) -> Entry:
 
 def _update_session(session: AgentSession, ending: Ending) -> None:
     fields: dict[str, Any] = {}
-    if ending.state is not None:
+    if ending.state is not None and (ending.state or session.state):
         fields["state"] = encrypt(ending.state) if ending.state else ""
     if ending.status == TurnStatus.COMPLETED and (session.failures or session.held_until):
         fields |= {"failures": 0, "held_until": None, "hold_reason": ""}

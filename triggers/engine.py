@@ -130,8 +130,8 @@ def note_fault(trigger_ids: Sequence[UUID], error: str) -> None:
     Trigger.objects.filter(pk__in=trigger_ids).update(last_error=cut(error, 2000))
 
 
-def clear_failures(trigger_ids: Sequence[UUID]) -> None:
-    """Forget the consecutive failures of triggers: something has gone well."""
+def clear_failures(trigger_ids: Sequence[UUID] | QuerySet[Any, Any]) -> None:
+    """Forget the consecutive failures of triggers: something has gone well. The ids may be a query for them."""
     rows = Trigger.objects.filter(pk__in=trigger_ids).exclude(consecutive_failures=0, last_error="")
     rows.update(consecutive_failures=0, last_error="")
 

@@ -16,14 +16,14 @@ from sessions import inbox, turns
 from sessions.instants import iso
 from sessions.models import AgentSession, Wake
 from sessions.secrecy import decrypt, encrypt
-from sessions.states import Action, EventType, WakeStatus
+from sessions.states import Action, EventType, WakeSource, WakeStatus
 from sessions.text import storable
 from sessions.tools import ToolContext
 from sessions.transcript import Entry, append, lock
 from triggers import engine, nudge, policy, polling
 from triggers.exceptions import Conflict, Invalid, NotFound, SessionTerminated
 from triggers.kinds.base import ON_TIME, Args, ArgsError, EventKind, Kind, TimeKind
-from triggers.models import Beat, Trigger
+from triggers.models import Beat, Fire, Trigger
 from triggers.registry import KINDS, UnknownName
 from triggers.states import TRIGGERS, TriggerStatus
 
@@ -199,14 +199,13 @@ def note_beat(*, now: datetime) -> None:
 
 def follow_wakes(wakes: Sequence[Wake], *, now: datetime) -> None:
     """Let triggers follow what became of their wakes: a quarantine is a failure, a delivery a success."""
-    fired = Trigger.objects.filter(ledger__wake__in=[wake.pk for wake in wakes]).values_list("pk", "ledger__wake")
-    trigger_of = {wake_id: trigger_id for trigger_id, wake_id in fired}
-    done = [trigger_of[wake.pk] for wake in wakes if wake.status == WakeStatus.DONE and wake.pk in trigger_of]
-    if done:
-        engine.clear_failures(done)
-    for wake in wakes:
-        if wake.status == WakeStatus.QUARANTINED and wake.pk in trigger_of:
-            engine.count_failure([trigger_of[wake.pk]], wake.reason, by="inbox", now=now)
+    fired = [wake for wake in wakes if wake.source == WakeSource.TRIGGER]
+    if done := [wake.pk for wake in fired if wake.status == WakeStatus.DONE]:
+        engine.clear_failures(Fire.objects.filter(wake__in=done).values("trigger_id"))
+    for wake in fired:
+        if wake.status == WakeStatus.QUARANTINED:
+            of_wake = Fire.objects.filter(wake=wake).values_list("trigger_id", flat=True)
+            engine.count_failure(list(of_wake), wake.reason, by="inbox", now=now)
 
 
 def cancel_all(session: AgentSession, *, reason: str, now: datetime) -> int:

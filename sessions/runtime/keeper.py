@@ -57,6 +57,7 @@ class Keeper:
         self._clock = clock
         self._watches: dict[UUID, Watch] = {}
         self._changed = threading.Condition()
+        self._pause = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = ""
 
@@ -115,8 +116,9 @@ class Keeper:
                 while not self._watches:
                     close_connection()
                     self._changed.wait()
-                self._changed.wait(LISTEN_SECONDS)
-            self.look_safely()
+            self._pause.wait(LISTEN_SECONDS)  # no new turn cuts it short: most are over before they need a look
+            if self._watches:
+                self.look_safely()
 
     def look_safely(self) -> None:
         """Look, and live through a database that is out of reach: it will come back, or the leases run out."""
