@@ -142,9 +142,11 @@ class Environment:
         """Read `name=forge:base URL` between commas, as a forge and a URL by name."""
 
         def parse(raw: str) -> dict[str, tuple[str, str]]:
-            return dict(_host(item, forges) for item in _items(raw))
+            return dict(_host(item, place, forges) for place, item in enumerate(_items(raw), 1))
 
-        return self._read(Setting(name, Form.LIST, default, help), parse)
+        self._declare(Setting(name, Form.LIST, default, help))
+        raw = self._raw(name) or default
+        return self._parse(name, raw, parse, secret="@" in raw)
 
     def tokens(self, name: str, *, help: str) -> dict[str, str]:
         """Read `name=token` between commas. No token is in an error."""
@@ -207,11 +209,11 @@ def _items(raw: str) -> list[str]:
     return [item.strip() for item in raw.split(",") if item.strip()]
 
 
-def _host(item: str, forges: Sequence[str]) -> tuple[str, tuple[str, str]]:
-    name, _, place = item.partition("=")
-    forge, _, url = place.partition(":")
+def _host(item: str, place: int, forges: Sequence[str]) -> tuple[str, tuple[str, str]]:
+    name, _, rest = item.partition("=")
+    forge, _, url = rest.partition(":")
     if not _HOST_NAME.fullmatch(name.strip()) or forge.strip() not in forges:
-        raise ValueError(f"name=forge:URL between commas, the forge one of {', '.join(forges)}, {item!r} is not")
+        raise ValueError(f"name=forge:URL between commas, the forge one of {', '.join(forges)}; number {place} is not")
     return name.strip().lower(), (forge.strip(), _http_url(url.strip()))
 
 

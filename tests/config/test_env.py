@@ -55,6 +55,14 @@ def _broker(env: Environment) -> object:
     return env.broker("X", "memory://", help="")
 
 
+def _hosts(env: Environment) -> object:
+    return env.hosts("X", "github.com=github:https://api.github.com", forges=["gitea", "github"], help="")
+
+
+def _tokens(env: Environment) -> object:
+    return env.tokens("X", help="")
+
+
 @pytest.mark.parametrize(
     ("read", "raw", "value"),
     [
@@ -140,6 +148,11 @@ def test_it_names_the_variable_the_value_and_what_would_be_right(read: Read, raw
         (_broker, "sqs://me:hunter2@host", "redis://"),
         (_broker, "redis://me:hunter2@host:port", "redis://"),
         (_broker, "hunter2", "redis://"),
+        (_hosts, "git.example.org=gitea:https://me:hunter2@git.example.org", "or a user"),
+        (_hosts, "a=github:https://a.example,@hunter2", "number 2 is not"),
+        (_tokens, "hunter2", "number 1 is not"),
+        (_tokens, "github.com=x, =hunter2", "number 2 is not"),
+        (_tokens, "github.com=hunter2 x", "number 1 is not"),
     ],
 )
 def test_it_never_shows_a_secret(read: Read, raw: str, wish: str) -> None:
@@ -156,6 +169,26 @@ def test_it_reads_keys_in_their_order() -> None:
     first, second = (Fernet.generate_key().decode() for _ in range(2))
 
     assert _keys(Environment({"X": f"{first}, {second}"})) == [first, second]
+
+
+def test_it_reads_hosts_and_tokens_by_name() -> None:
+    hosts = _hosts(Environment({"X": "GitHub.com=github:https://api.github.com/, git.example.org:3000=gitea:http://x"}))
+    tokens = _tokens(Environment({"X": "GitHub.com=gho_x=, git.example.org:3000=y"}))
+
+    assert hosts == {
+        "github.com": ("github", "https://api.github.com"),
+        "git.example.org:3000": ("gitea", "http://x"),
+    }
+    assert tokens == {"github.com": "gho_x=", "git.example.org:3000": "y"}
+    assert _tokens(Environment({})) == {}
+
+
+@pytest.mark.parametrize(
+    "raw", ["github.com", "a=forgejo:https://a.example", "a b=gitea:https://a.example", "a=gitea:x"]
+)
+def test_it_refuses_a_host_that_is_none(raw: str) -> None:
+    with pytest.raises(ImproperlyConfigured):
+        _hosts(Environment({"X": raw}))
 
 
 def test_it_reads_a_postgres_url_with_a_socket() -> None:
