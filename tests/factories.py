@@ -68,6 +68,8 @@ def armed_session(now: datetime, kind: str = "webhook", **fields: Any) -> Trigge
 class StillKeeper:
     """A keeper without a thread: a test stops a turn through `watches`."""
 
+    stopping = False
+
     def __init__(self) -> None:
         self.watches: dict[UUID, Watch] = {}
 

@@ -61,6 +61,11 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._stopping = ""
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the process is being stopped, and should begin nothing more."""
+        return bool(self._stopping)
+
     @contextmanager
     def watch(self, turn: Turn) -> Iterator[Watch]:
         """Watch a turn for as long as the context lasts."""

@@ -34,6 +34,9 @@ _threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="rewake-turn")
 class Watcher(Protocol):
     """What the runner needs of a keeper."""
 
+    @property
+    def stopping(self) -> bool: ...
+
     def watch(self, turn: Turn) -> AbstractContextManager[Watch]: ...
 
 
@@ -41,8 +44,11 @@ def run(session_ids: Iterable[UUID], *, worker: str, clock: Callable[[], datetim
     """Begin a turn in each session that has something to run, run them side by side, settle them.
 
     Returns how many ran. Several begin in one transaction because beginning is short and dear;
-    each then has a thread of its own, since an agent mostly waits for its model.
+    each then has a thread of its own, since an agent mostly waits for its model. A process that is
+    being stopped begins none: the beat will ring for them elsewhere.
     """
+    if keeper.stopping:
+        return 0
     begun = turns.begin(session_ids, worker=worker, now=clock())
     if not begun:
         return 0

@@ -168,6 +168,13 @@ def test_it_gives_wakes_back_when_the_process_is_stopped(
     assert (Turn.objects.get().status, wake.status, wake.losses) == (TurnStatus.LOST, WakeStatus.PENDING, 0)
 
 
+def test_it_begins_nothing_in_a_process_that_is_being_stopped(run: Callable[..., int], keeper: StillKeeper) -> None:
+    keeper.stopping = True
+
+    assert run() == 0
+    assert Wake.objects.get().status == WakeStatus.PENDING
+
+
 def test_it_ends_an_interrupted_turn_with_its_reason_and_what_it_reached(
     run: Callable[..., int], script: Script, keeper: StillKeeper, session: AgentSession
 ) -> None:
