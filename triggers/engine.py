@@ -164,7 +164,8 @@ def describe(trigger: Trigger, *, now: datetime) -> str:
     """Return a trigger's one line for people, or why there is none."""
     try:
         kind = KINDS.get(trigger.kind)
-        return kind.describe(kind.read(trigger.args), now=now)
+        line = kind.describe(kind.read(trigger.args), now=now)
+        return line if trigger.status == TriggerStatus.ARMED else line.partition("; next ")[0]
     except (LookupError, ValueError) as error:
         return f"cannot be read: {error}"
 

@@ -374,3 +374,12 @@ def _run(trigger: Trigger, now: datetime, fate: str) -> None:
     [begun] = turns.begin([trigger.session_id], worker="w", now=now)
     status = "completed" if fate == "done" else "failed"
     end_turn(begun.turn, now, status=status, fate=turns.Fate(fate), reason="" if fate == "done" else "broken")
+
+
+def test_it_says_when_a_trigger_is_next_due_only_while_it_is_armed(now: datetime) -> None:
+    trigger = armed_session(now, "time.cron", args=HOURLY)
+    assert "; next " in engine.describe(trigger, now=now)
+
+    cancelled, _ = services.cancel(trigger.pk, by="operator", now=now)
+
+    assert engine.describe(cancelled, now=now) == "every hour at :00, UTC"
