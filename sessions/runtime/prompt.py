@@ -55,7 +55,7 @@ def compose(
 ) -> str:
     """Compose wakes into the prompt of one turn.
 
-    1. A person's message that comes alone stands as it is.
+    1. A person's message that comes alone, for the first time, stands as it is.
     2. Anything else is headed, part by part, by what woke the session and when.
     3. A payload follows its wake prompt in a fence of its own, labelled as data from outside.
     4. Texts are never cut. Payloads share what `limit` characters leave for them; a note behind
@@ -87,9 +87,10 @@ _NOTE_DIGITS = 16  # how much longer a note gets when its number is not 0
 
 
 def _stands_alone(parts: Sequence[WakePart]) -> bool:
-    """Tell whether the one part is a person's plain message, and not one that passes itself off as composed."""
+    """Tell whether the one part is a person's plain message, new, and none that passes itself off as composed."""
     only = parts[0]
-    return len(parts) == 1 and only.source == "person" and not only.payload and not _OPENING.match(only.text)
+    plain = only.source == "person" and not only.payload and not only.redelivery
+    return len(parts) == 1 and plain and not _OPENING.match(only.text)
 
 
 def _draw(parts: Sequence[WakePart], nonce: Callable[[], str]) -> str:
