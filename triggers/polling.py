@@ -239,14 +239,18 @@ def _settle_reading(work: _Round, watch: Watch, result: Result, now: datetime) -
     _log_unknown(watch, result.reading, memory)
     with transaction.atomic():
         if matches or broken or watch.last_error:
-            lock({trigger.session_id for trigger in triggers})
-        if watch.last_error:
-            engine.clear_failures([item.trigger.pk for item in readable])
+            paused = _paused(watch) if watch.last_error else []
+            lock({trigger.session_id for trigger in [*triggers, *paused]})
+            engine.clear_failures([trigger.pk for trigger in [*triggers, *paused] if watch.last_error])
         for trigger, error in broken:
             _count_broken(trigger, error, now)
         _fire(matches, now)
         asleep = not _waiting([watch.pk], now) if matches or broken else not triggers
         _store(work, watch, memory, asleep=asleep, result=result, now=now)
+
+
+def _paused(watch: Watch) -> Sequence[Trigger]:
+    return Trigger.objects.filter(watch=watch, status=TriggerStatus.PAUSED).order_by("pk")
 
 
 def _matches(

@@ -17,6 +17,7 @@ from tests.triggers.forges.world import World, again, end_run, fired, waiting
 from triggers import engine, hosts, polling, services, tasks, wire
 from triggers.beat import DueScheduler
 from triggers.exceptions import PolicyRefused
+from triggers.forges.base import Reading
 from triggers.models import Fire, Trigger, Watch
 from triggers.states import TriggerStatus
 from triggers.tasks import POLL
@@ -227,16 +228,18 @@ def test_two_pollers_that_read_the_same_fire_it_once(
     assert len(slow) == 1
 
 
+@pytest.mark.parametrize("reading", [Reading(), None])
 def test_a_poller_whose_lease_has_ended_does_not_overwrite_what_the_next_one_stored(
-    github: GitHub, trigger: Trigger
+    github: GitHub, trigger: Trigger, reading: Reading | None
 ) -> None:
     github.pass_time(60)
     work = polling._claim(github.now, 10)
     watch = Watch.objects.get()
     Watch.objects.update(claim=uuid4(), memory={"kept": {"by": "another"}})
-    polling._settle(work, wire.Result(wire.Job(watch.pk, polling._NOTHING, github.now, {})), github.now)
+    polling._settle(work, wire.Result(wire.Job(watch.pk, polling._NOTHING, github.now, {}), reading), github.now)
 
     assert Watch.objects.get().memory == {"kept": {"by": "another"}}
+    assert Watch.objects.get().claim is not None
 
 
 def test_a_trigger_that_is_armed_while_a_poll_is_under_way_has_a_look_of_its_own(

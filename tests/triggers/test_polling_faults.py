@@ -8,7 +8,7 @@ from pytest_django import Settings
 
 from tests.triggers.forges.fake import FakeGitHub, Reply
 from tests.triggers.forges.world import World, again, end_run, fired, waiting
-from triggers import polling
+from triggers import polling, services
 from triggers.models import Host, Trigger, Watch
 from triggers.states import TriggerStatus
 
@@ -113,6 +113,17 @@ def test_an_answer_that_cannot_be_read_is_a_lasting_fault(github: GitHub, trigge
 
     assert "cannot be read (KeyError" in again(trigger).last_error
     assert trigger.consecutive_failures == 1
+
+
+def test_a_good_poll_forgets_the_failures_of_a_paused_trigger_too(github: GitHub, trigger: Trigger) -> None:
+    paused = github.arm_ci()
+    github.forge.faults.append(Reply({"message": "Not Found"}, 404))
+    github.later()
+    services.pause(paused.pk, by="operator", now=github.now)
+    assert again(paused).consecutive_failures == 1
+    github.later()
+
+    assert (again(paused).consecutive_failures, paused.last_error) == (0, "")
 
 
 def test_a_good_poll_does_not_forget_quarantined_wakes(github: GitHub, trigger: Trigger) -> None:
