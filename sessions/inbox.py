@@ -17,6 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from sessions.exceptions import Conflict
 from sessions.models import AgentSession, Turn, Wake
 from sessions.runtime.prompt import WakePart
+from sessions.script import Script
 from sessions.signals import wake_settled
 from sessions.states import WAKES, Action, EventType, TurnStatus, WakeSource, WakeStatus
 from sessions.text import cut, storable
@@ -45,9 +46,13 @@ class NewWake:
     idempotency_key: str | None = None
 
 
-def post(wakes: Sequence[NewWake], *, now: datetime) -> list[Wake]:
-    """Add wakes to their sessions' inboxes, as pending, in the order given."""
-    return Wake.objects.bulk_create([_row(wake, now) for wake in wakes])
+def post(wakes: Sequence[NewWake], *, now: datetime, script: Script | None = None) -> list[Wake]:
+    """Add wakes to their sessions' inboxes, as pending, in the order given: at once, or as part of a script."""
+    rows = [_row(wake, now) for wake in wakes]
+    if script is None:
+        return Wake.objects.bulk_create(rows)
+    script.insert(rows)
+    return rows
 
 
 def pending(session_ids: Sequence[UUID]) -> dict[UUID, list[Wake]]:

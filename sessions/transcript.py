@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 
 from sessions.models import AgentSession, Event
+from sessions.script import Script
 from sessions.secrecy import mask
 from sessions.states import EventType
 from sessions.text import storable
@@ -43,21 +43,29 @@ def append(entries: Sequence[Entry], *, now: datetime) -> list[Event]:
     """Append lines to their sessions' transcripts, in the order given, secrets masked."""
     if not entries:
         return []
-    added = Counter(entry.session_id for entry in entries)
-    by_growth: dict[int, list[UUID]] = defaultdict(list)
-    for session_id, growth in added.items():
-        by_growth[growth].append(session_id)
-    for growth, session_ids in by_growth.items():  # the UPDATE locks the row: numbers never collide
-        AgentSession.objects.filter(pk__in=session_ids).update(last_seq=F("last_seq") + growth)
-    last = dict(AgentSession.objects.filter(pk__in=added).values_list("pk", "last_seq"))
-    following = {session_id: last[session_id] - growth + 1 for session_id, growth in added.items()}
+    ids = {entry.session_id for entry in entries}
+    rows = AgentSession.objects.select_for_update().only("last_seq").filter(pk__in=ids).order_by("pk")
+    script = Script()
+    events = _number(entries, {session.pk: session for session in rows}, script, now=now)
+    script.run()
+    return Event.objects.bulk_create(events)
+
+
+def write(entries: Sequence[Entry], sessions: Mapping[UUID, AgentSession], script: Script, *, now: datetime) -> None:
+    """Do the same as part of a script, for sessions that are locked and as they are in the database."""
+    script.insert(_number(entries, sessions, script, now=now))
+
+
+def _number(
+    entries: Sequence[Entry], sessions: Mapping[UUID, AgentSession], script: Script, *, now: datetime
+) -> list[Event]:
+    """Return lines as rows, numbered on from where their sessions are, and move those on."""
     events = []
     for entry in entries:
+        session = sessions[entry.session_id]
+        session.last_seq += 1
         payload = mask(storable(entry.payload))
-        events.append(
-            Event(
-                session_id=entry.session_id, seq=following[entry.session_id], type=entry.type, at=now, payload=payload
-            )
-        )
-        following[entry.session_id] += 1
-    return Event.objects.bulk_create(events)
+        events.append(Event(session_id=session.pk, seq=session.last_seq, type=entry.type, at=now, payload=payload))
+    for session_id in dict.fromkeys(entry.session_id for entry in entries):
+        script.update(sessions[session_id], "last_seq")
+    return events

@@ -55,7 +55,7 @@ def test_invariant_3_a_fire_and_its_wake_are_one_transaction(now: datetime, monk
     def cut_off(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(doorbell, "ring", cut_off)  # the last thing before the commit
+    monkeypatch.setattr(doorbell, "ring_soon", cut_off)  # the last thing before the commit
     with pytest.raises(KeyboardInterrupt):
         engine.fire(trigger.pk, Occurrence("d", now), now=now)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,11 +17,13 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, OperationalError, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 
-from sessions import doorbell, inbox
+from sessions import doorbell, inbox, transcript
 from sessions.instants import iso
+from sessions.models import AgentSession
+from sessions.script import Script, stored
 from sessions.states import Action, EventType, WakeSource
 from sessions.text import cut
 from sessions.transcript import Entry, append, lock
@@ -69,6 +71,8 @@ class _Plan:
     skip: tuple[str, datetime, str] | None = None  # occurrence, due, reason
     missed: int = 0
     expires: bool = False
+    number: int = 0  # which of the trigger's fires it is
+    last: bool = False  # nothing can follow it
 
 
 def tick(*, now: datetime, limit: int = BATCH) -> Tick:
@@ -93,20 +97,10 @@ def fire(trigger_id: UUID, occurrence: Occurrence, *, now: datetime) -> Fired:
 
 def fire_all(items: Sequence[tuple[UUID, Occurrence]], *, now: datetime) -> list[Fired]:
     """Record occurrences of armed triggers in one transaction, in the order given."""
-    rows = Trigger.objects.filter(pk__in={trigger_id for trigger_id, _ in items})
-    sessions = set(rows.values_list("session_id", flat=True))
-    with transaction.atomic():
-        lock(sessions)
-        known = ledger.recorded([(trigger_id, occurrence.key) for trigger_id, occurrence in items])
-        ready = rows.select_for_update().filter(status=TriggerStatus.ARMED, expires_at__gt=now, session__in=sessions)
-        armed = {trigger.pk: trigger for trigger in ready.order_by("pk")}
-        answers, plans = [], dict[UUID, _Plan]()
-        for trigger_id, occurrence in items:
-            if trigger_id in plans:  # the fires of one trigger are counted one after the other
-                _write_and_drop_ended(plans, armed, now)
-            answers.append(_plan_fire(trigger_id, occurrence, armed, known=known, plans=plans, now=now))
-        _write_and_drop_ended(plans, armed, now)
-    return answers
+    try:
+        return _fire_all(items, now)
+    except IntegrityError:  # another recorded one of them while we waited for the locks: it is seen now
+        return _fire_all(items, now)
 
 
 def count_failure(
@@ -170,33 +164,68 @@ def describe(trigger: Trigger, *, now: datetime) -> str:
         return f"cannot be read: {error}"
 
 
+@transaction.atomic
+def _fire_all(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[Fired]:
+    armed = _lock_armed(items, now)
+    sessions = {trigger.session_id: AgentSession(pk=trigger.session_id, last_seq=trigger.last_seq) for trigger in armed}
+    ready = {trigger.pk: trigger for trigger in armed}
+    doubtful = [item for item in items if item[0] not in ready or ready[item[0]].knows_some]
+    known = ledger.recorded([(pk, occurrence.key) for pk, occurrence in doubtful]) if doubtful else set()
+    plans: list[_Plan] = []
+    answers = [_plan_fire(item, ready, known=known, plans=plans, now=now) for item in items]
+    _write(plans, sessions, now)
+    doorbell.ring_soon(plan.trigger.session_id for plan in plans)
+    return answers
+
+
+_LOCK_ARMED = """
+SELECT t.*, s.last_seq AS last_seq, EXISTS (
+  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence IN ({keys})
+) AS knows_some
+FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id
+WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.expires_at > %s
+ORDER BY t.session_id, t.id {lock}
+"""
+
+
+def _lock_armed(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[Any]:
+    """Lock the armed ones of some triggers, each after its session, and return them.
+
+    Each comes with its session's `last_seq`, and with `knows_some`: whether it may have recorded any of the
+    occurrences. One statement, since this is what every webhook waits for; the ORM would take as long to make it as
+    the database to do all that follows.
+    """
+    ids, keys = {trigger_id for trigger_id, _ in items}, {occurrence.key for _, occurrence in items}
+    sql = _LOCK_ARMED.format(
+        keys=", ".join(["%s"] * len(keys)),
+        ids=", ".join(["%s"] * len(ids)),
+        lock="FOR UPDATE OF s, t" if connection.features.has_select_for_update_of else "",
+    )
+    stored_ids = [stored(Trigger, "id", pk) for pk in ids]
+    return list(Trigger.objects.raw(sql, [*keys, *stored_ids, stored(Trigger, "expires_at", now)]))
+
+
 def _plan_fire(
-    trigger_id: UUID,
-    occurrence: Occurrence,
-    armed: dict[UUID, Trigger],
+    item: tuple[UUID, Occurrence],
+    ready: dict[UUID, Trigger],
     *,
     known: set[tuple[UUID, str]],
-    plans: dict[UUID, _Plan],
+    plans: list[_Plan],
     now: datetime,
 ) -> Fired:
+    trigger_id, occurrence = item
     if (trigger_id, occurrence.key) in known:
         return Fired.KNOWN
-    if trigger_id not in armed:
+    if trigger_id not in ready:
         return Fired.REFUSED
-    known.add((trigger_id, occurrence.key))
-    trigger = armed[trigger_id]
+    trigger = ready[trigger_id]
     reason = _lateness(trigger, occurrence.due_at, now)
-    plans[trigger_id] = _Plan(trigger, trigger.next_fire_at, occurrence, reason)
+    plan = _counted(_Plan(trigger, trigger.next_fire_at, occurrence, reason))
+    plans.append(plan)
+    known.add((trigger_id, occurrence.key))
+    if plan.last:
+        del ready[trigger_id]
     return Fired.FIRED
-
-
-def _write_and_drop_ended(plans: dict[UUID, _Plan], armed: dict[UUID, Trigger], now: datetime) -> None:
-    if plans:
-        _write(list(plans.values()), now)
-    for plan in plans.values():
-        if _is_last(plan):
-            del armed[plan.trigger.pk]
-    plans.clear()
 
 
 def _due(now: datetime) -> QuerySet[Trigger]:
@@ -224,21 +253,25 @@ def _record_isolated(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
 
 @transaction.atomic
 def _record_batch(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
-    lock({session_id for _, session_id in due})
+    sessions = lock({session_id for _, session_id in due})
     rows = _due(now).select_for_update().filter(pk__in=[pk for pk, _ in due]).order_by("pk")
-    plans, result = [], Tick()
+    plans, broken = [], []
     for trigger in rows:
         try:
             plans.append(_plan(trigger, now))
         except Exception as error:  # one bad row stops nothing else
-            _mark(trigger, error, now)
-            result.marked += 1
-    plans = _without_known(plans)
-    _write(plans, now)
-    result.fired = sum(plan.occurrence is not None for plan in plans)
-    result.skipped = sum(plan.skip is not None for plan in plans)
-    result.expired = sum(plan.expires for plan in plans)
-    return result
+            broken.append((trigger, error))
+    plans = [_counted(plan) for plan in _without_known(plans)]
+    _write(plans, sessions, now)
+    doorbell.ring(plan.trigger.session_id for plan in plans if plan.occurrence)
+    for trigger, fault in broken:
+        _mark(trigger, fault, now)
+    return Tick(
+        fired=sum(plan.occurrence is not None for plan in plans),
+        skipped=sum(plan.skip is not None for plan in plans),
+        expired=sum(plan.expires for plan in plans),
+        marked=len(broken),
+    )
 
 
 def _plan(trigger: Trigger, now: datetime) -> _Plan:
@@ -288,50 +321,60 @@ def _lateness(trigger: Trigger, due: datetime, now: datetime) -> str:
     return "Rewake was not running, or was busy"
 
 
-def _write(plans: Sequence[_Plan], now: datetime) -> None:
-    """Write all plans, set by set: the same statements for one trigger and for five hundred."""
+def _counted(plan: _Plan) -> _Plan:
+    """Return a plan whose fire its trigger has now counted.
+
+    It is the last if it says so, if the count is full, or if the clock has nothing further.
+    """
+    if plan.occurrence is None:
+        return plan
+    trigger = plan.trigger
+    trigger.fires += 1
+    ran_out = trigger.next_fire_at is not None and plan.next_fire_at is None
+    last = plan.occurrence.last or trigger.fires >= trigger.max_fires or ran_out
+    return replace(plan, number=trigger.fires, last=last)
+
+
+def _write(plans: Sequence[_Plan], sessions: Mapping[UUID, AgentSession], now: datetime) -> None:
+    """Write all plans, whose sessions are locked: the same few statements for one trigger and for five hundred."""
     firing = [plan for plan in plans if plan.occurrence]
-    for plan in firing:
-        plan.trigger.fires += 1
-    wakes = inbox.post([_wake(plan, now) for plan in firing], now=now)
+    script = Script()
+    wakes = inbox.post([_wake(plan, now) for plan in firing], now=now, script=script)
     fires = [_fire(plan, wake, now) for plan, wake in zip(firing, wakes, strict=True)]
     skips = [
         ledger.skip(plan.trigger, plan.skip[0], due_at=plan.skip[1], reason=plan.skip[2], now=now)
         for plan in plans
         if plan.skip
     ]
-    ledger.record(fires + skips)
-    _advance(plans, now)
-    append([_fired_event(plan, row) for plan, row in zip(firing, fires, strict=True)], now=now)
+    ledger.record(fires + skips, script)
+    _advance(plans, script, now)
+    entries = [_fired_event(plan, row) for plan, row in zip(firing, fires, strict=True)]
+    transcript.write(entries, sessions, script, now=now)
+    script.run()
     for plan in plans:
         if plan.expires:
             change_status(plan.trigger, TriggerStatus.EXPIRED, by="clock", reason=_expiry_reason(plan.trigger), now=now)
-    doorbell.ring(plan.trigger.session_id for plan in firing)
     for row in fires:
         log.info(
             "fired", extra={"action": "fired", "trigger_id": row.trigger_id, "fire_id": row.pk, "wake_id": row.wake_id}
         )
 
 
-def _advance(plans: Sequence[_Plan], now: datetime) -> None:
+def _advance(plans: Sequence[_Plan], script: Script, now: datetime) -> None:
     """Count the fires and move the schedules on; a trigger that has fired its last is completed."""
-    completed = [plan.trigger.pk for plan in plans if plan.occurrence and _is_last(plan)]
-    counted = {"fires": F("fires") + 1, "last_fired_at": now}
-    TRIGGERS.move(Trigger.objects.filter(pk__in=completed), TriggerStatus.COMPLETED, next_fire_at=None, **counted)
-    groups: dict[tuple[bool, datetime | None], list[UUID]] = defaultdict(list)
-    for plan in plans:
-        if not plan.expires and not (plan.occurrence and _is_last(plan)):
-            groups[plan.occurrence is not None, plan.next_fire_at].append(plan.trigger.pk)
-    for (fired, next_fire_at), pks in groups.items():
-        rows = Trigger.objects.filter(pk__in=pks)
-        rows.update(next_fire_at=next_fire_at, **(counted if fired else {}))
-
-
-def _is_last(plan: _Plan) -> bool:
-    """Return whether nothing can follow this fire: it says so, the count is full, or the clock has nothing further."""
-    clocked = plan.trigger.next_fire_at is not None
-    said = plan.occurrence is not None and plan.occurrence.last
-    return said or plan.trigger.fires >= plan.trigger.max_fires or (clocked and plan.next_fire_at is None)
+    completed: dict[int, list[UUID]] = defaultdict(list)
+    for plan in {plan.trigger.pk: plan for plan in plans if not plan.expires}.values():  # of several, the last
+        trigger = plan.trigger
+        if plan.last:
+            completed[trigger.fires].append(trigger.pk)
+            continue
+        trigger.next_fire_at = plan.next_fire_at
+        if plan.occurrence:
+            trigger.last_fired_at = now
+        script.update(trigger, "next_fire_at", "fires", "last_fired_at")
+    for fires, pks in completed.items():
+        done = {"next_fire_at": None, "fires": fires, "last_fired_at": now}
+        TRIGGERS.move(Trigger.objects.filter(pk__in=pks), TriggerStatus.COMPLETED, **done)
 
 
 def _wake(plan: _Plan, now: datetime) -> inbox.NewWake:
@@ -360,7 +403,7 @@ def _heading(plan: _Plan, occurrence: Occurrence, now: datetime) -> dict[str, An
         "trigger_id": str(trigger.pk),
         "kind": trigger.kind,
         "describe": kind.describe(args, now=now),
-        "fire": trigger.fires,
+        "fire": plan.number,
         "max_fires": trigger.max_fires,
         "due_at": iso(occurrence.due_at),
         "fired_at": iso(now),
@@ -374,7 +417,7 @@ def _heading(plan: _Plan, occurrence: Occurrence, now: datetime) -> dict[str, An
 def _fire(plan: _Plan, wake: Any, now: datetime) -> Fire:
     assert plan.occurrence
     reason = "; ".join(part for part in (plan.occurrence.note, plan.reason) if part)
-    return ledger.fire(plan.trigger, plan.occurrence, wake, reason=reason, now=now)
+    return ledger.fire(plan.trigger, plan.occurrence, wake, number=plan.number, reason=reason, now=now)
 
 
 def _fired_event(plan: _Plan, row: Fire) -> Entry:
@@ -386,9 +429,9 @@ def _fired_event(plan: _Plan, row: Fire) -> Entry:
         "occurrence": row.occurrence,
         "due_at": iso(row.due_at),
         "fired_at": iso(row.fired_at),
-        "fires": trigger.fires,
+        "fires": plan.number,
         "max_fires": trigger.max_fires,
-        "status": TriggerStatus.COMPLETED if _is_last(plan) else TriggerStatus.ARMED,
+        "status": TriggerStatus.COMPLETED if plan.last else TriggerStatus.ARMED,
         "wake_id": str(row.wake_id),
     }
     if row.reason:

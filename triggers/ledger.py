@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sessions.models import Wake
+from sessions.script import Script
 from sessions.secrecy import digest
 from sessions.text import cut, storable
 from triggers.models import Fire, Trigger
@@ -30,17 +31,17 @@ class Occurrence:
     last: bool = False  # nothing can follow: the trigger is completed by it
 
 
-def record(rows: Sequence[Fire]) -> None:
-    """Write fires. Raises `IntegrityError`, writing none, if any has been recorded before."""
-    Fire.objects.bulk_create(rows)
+def record(rows: Sequence[Fire], script: Script) -> None:
+    """Write fires as part of a script, which raises `IntegrityError` if any has been recorded before."""
+    script.insert(rows)
 
 
-def fire(trigger: Trigger, occurrence: Occurrence, wake: Wake, *, reason: str, now: datetime) -> Fire:
-    """Return the row of a fire, to be recorded. `trigger.fires` has already counted it."""
+def fire(trigger: Trigger, occurrence: Occurrence, wake: Wake, *, number: int, reason: str, now: datetime) -> Fire:
+    """Return the row of a fire, to be recorded. `number`: which of the trigger's fires it is."""
     return Fire(
         trigger=trigger,
         occurrence=occurrence.key,
-        number=trigger.fires,
+        number=number,
         due_at=occurrence.due_at,
         fired_at=now,
         reason=cut(reason, 500),

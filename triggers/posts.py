@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hmac import compare_digest
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from sessions.ids import uuid7
+from sessions.script import stored
 from sessions.secrecy import HOOK, SIGNING, Unreadable, decrypt, encrypt, mint
 from triggers import engine, ledger
 from triggers.engine import Fired
@@ -21,11 +24,13 @@ from triggers.ledger import Occurrence
 from triggers.models import Trigger
 from triggers.signatures import STANDARD_HEADER, verify
 from triggers.states import TriggerStatus
+from triggers.together import Together
 
 SOURCE = "webhook"
 # The first that is there names the delivery. A forge that imitates GitHub sends one id under several names; GitLab's
 # event UUID is the same for events that follow from one another, so it comes last.
 DELIVERY_HEADERS = ("x-github-delivery", "x-gitea-delivery", "webhook-id", "idempotency-key", "x-gitlab-event-uuid")
+AT_ONCE = 100  # posts in one transaction
 _NOBODY = UUID(int=0)
 
 log = logging.getLogger("rewake.hook")
@@ -45,21 +50,42 @@ def receive(trigger_id: str, secret: str, post: Post, *, now: datetime) -> bool:
     Whatever is wrong, the same is done: one row looked for, one token decrypted, one secret and one
     signature compared, one delivery looked for. Only the log says which it was.
     """
-    wanted = _uuid(trigger_id)
-    trigger = Trigger.objects.filter(pk=wanted).first()
+    usual, signed_id = _delivery(post.headers), _delivery(post.headers, first="webhook-id")
+    trigger = _find(_uuid(trigger_id), usual, signed_id)
     secrets = _secrets_of(trigger)
     header = str(trigger.args.get("hmac_header") or "") if trigger else ""
     right = compare_digest(_bytes(secret), _bytes(secrets["url"])) & (trigger is not None)
     signed = verify(secrets["signing"], post.headers, post.body, header or "x-signature", now) | (not header)
-    delivery = _delivery(post.headers, header)
-    if trigger and right and signed and _is_ready(trigger, now):
-        occurrence = _occurrence(post, delivery or str(uuid7()), now)
-        return engine.fire(trigger.pk, occurrence, now=now) != Fired.REFUSED
-    known = bool(delivery) and ledger.known(wanted, delivery)
-    if right and signed and known and settings.TRIGGERS_ENABLED:
-        return True
+    # Standard Webhooks signs its own id: there, no other that could be changed on the way may stand in for it.
+    standard = header.lower() == STANDARD_HEADER
+    if trigger and right and signed and settings.TRIGGERS_ENABLED:
+        if trigger.knows_signed_id if standard else trigger.knows_usual:
+            return True
+        if _is_ready(trigger, now):
+            occurrence = _occurrence(post, (signed_id if standard else usual) or str(uuid7()), now)
+            return _fire((trigger.pk, occurrence)) != Fired.REFUSED
     log.info("hook_refused", extra={"action": "hook_refused", **_why(trigger, right, signed, now)})
     return False
+
+
+def _fire_all(posted: Sequence[tuple[UUID, Occurrence]]) -> Sequence[Fired]:
+    return engine.fire_all(posted, now=max(occurrence.due_at for _, occurrence in posted))
+
+
+_fire = Together(_fire_all, most=AT_ONCE, hopeless=(OperationalError, InterfaceError))
+
+
+_FIND = """
+SELECT t.*,
+  EXISTS (SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence = %s) AS knows_usual,
+  EXISTS (SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence = %s) AS knows_signed_id
+FROM rewake_trigger t WHERE t.id = %s
+"""
+
+
+def _find(trigger_id: UUID, usual: str, signed_id: str) -> Any:
+    """Return a trigger that says whether it has recorded either occurrence. The ORM takes five times as long."""
+    return next(iter(Trigger.objects.raw(_FIND, [usual, signed_id, stored(Trigger, "id", trigger_id)])), None)
 
 
 def _uuid(text: str) -> UUID:
@@ -91,18 +117,14 @@ def _decoy(_keys: tuple[str, ...]) -> str:
     return encrypt({"url": mint(HOOK), "signing": mint(SIGNING)})
 
 
-def _delivery(headers: Mapping[str, str], hmac_header: str) -> str:
-    """Return the sender's delivery id as an occurrence, "" if it gave none.
-
-    Standard Webhooks signs its own id: there, no other that could be changed on the way may stand in for it.
-    """
-    first = ("webhook-id",) if hmac_header.lower() == STANDARD_HEADER else ()
-    given = (headers.get(name, "").strip() for name in (*first, *DELIVERY_HEADERS))
+def _delivery(headers: Mapping[str, str], *, first: str = "") -> str:
+    """Return the sender's delivery id as an occurrence, "" if it gave none."""
+    given = (headers.get(name, "").strip() for name in (first, *DELIVERY_HEADERS))
     return ledger.key_of(next((value for value in given if value), ""))
 
 
 def _is_ready(trigger: Trigger, now: datetime) -> bool:
-    return settings.TRIGGERS_ENABLED and trigger.status == TriggerStatus.ARMED and trigger.expires_at > now
+    return trigger.status == TriggerStatus.ARMED and trigger.expires_at > now
 
 
 def _occurrence(post: Post, key: str, now: datetime) -> Occurrence:

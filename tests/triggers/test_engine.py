@@ -7,6 +7,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from sessions.models import AgentSession, Event, Wake
+from sessions.script import Script
 from sessions.states import EventType, WakeStatus
 from tests.factories import arm, armed_session, end_turn, open_session
 from triggers import engine, ledger, selectors, services
@@ -251,10 +252,10 @@ def test_it_takes_a_batch_apart_that_the_database_refuses(now: datetime, monkeyp
     poison, *_ = [armed_session(now, "time.at", args=_at(now, 5)) for _ in range(3)]
     record = ledger.record
 
-    def refuse(rows: list[Fire]) -> None:
+    def refuse(rows: list[Fire], script: Script) -> None:
         if any(row.trigger_id == poison.pk for row in rows):
             raise IntegrityError("no such thing")
-        record(rows)
+        record(rows, script)
 
     monkeypatch.setattr(ledger, "record", refuse)
 

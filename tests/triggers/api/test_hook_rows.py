@@ -19,7 +19,7 @@ from sessions.models import Event
 from sessions.secrecy import MaskSecrets
 from tests.doors import Caller, as_a_server
 from tests.triggers.api.posting import Hook, everything_stored, hooked
-from triggers import engine, services
+from triggers import services
 
 pytestmark = pytest.mark.django_db
 SIGNED: dict[str, Any] = {"args": {"hmac_header": "X-Hub-Signature-256"}}
@@ -341,6 +341,7 @@ def test_row_61_it_rings_only_after_the_fire_is_committed(
     rung.assert_not_called()
     for callback in callbacks:
         callback()
+    assert doorbell.RINGER.join(10)
     rung.assert_called_once_with([str(hook.trigger.session_id)])
 
 
@@ -348,7 +349,7 @@ def test_row_61_it_saves_nothing_and_rings_nobody_when_it_fails_half_way(
     hook: Hook, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
     before = everything_stored(hook.trigger)
-    monkeypatch.setattr(engine, "append", Mock(side_effect=RuntimeError("half way")))
+    monkeypatch.setattr("sessions.transcript.write", Mock(side_effect=RuntimeError("half way")))
 
     with django_capture_on_commit_callbacks() as callbacks, pytest.raises(RuntimeError):
         hook.post(X_GitHub_Delivery="1")
