@@ -242,6 +242,23 @@ def test_a_poller_whose_lease_has_ended_does_not_overwrite_what_the_next_one_sto
     assert Watch.objects.get().claim is not None
 
 
+def test_a_trigger_that_is_armed_takes_the_claim_from_a_poll_that_cannot_have_seen_it(
+    github: GitHub, trigger: Trigger
+) -> None:
+    services.cancel(trigger.pk, by="operator", now=github.now)
+    github.pass_time(60)
+    work = polling._claim(github.now, 10)
+    late = github.arm_ci()
+    asleep = polling._store  # what a poll does that has found nobody waiting
+    result = wire.Result(wire.Job(Watch.objects.get().pk, polling._NOTHING, github.now, {}), Reading())
+    asleep(work, Watch.objects.get(), {"print": ""}, asleep=True, result=result, now=github.now)
+
+    github.pass_time(1)
+    end_run(github)
+    github.later()
+    assert fired(late) == ["1001:1"]
+
+
 def test_a_trigger_that_is_armed_while_a_poll_is_under_way_has_a_look_of_its_own(
     github: GitHub, trigger: Trigger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
