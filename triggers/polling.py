@@ -249,8 +249,8 @@ def _settle_reading(work: _Round, watch: Watch, result: Result, now: datetime) -
         _store(work, watch, memory, asleep=asleep, result=result, now=now)
 
 
-def _paused(watch: Watch) -> Sequence[Trigger]:
-    return Trigger.objects.filter(watch=watch, status=TriggerStatus.PAUSED).order_by("pk")
+def _paused(watch: Watch) -> list[Trigger]:
+    return list(Trigger.objects.filter(watch=watch, status=TriggerStatus.PAUSED).order_by("pk"))
 
 
 def _matches(
