@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -134,8 +135,8 @@ def test_a_cancel_and_a_fire_leave_either_both_or_only_the_cancel(now: datetime)
     triggers = [armed_session(now) for _ in range(5)]
     for trigger in triggers:
         at_once(
-            lambda pk=trigger.pk: engine.fire(pk, Occurrence("d", now), now=now),
-            lambda pk=trigger.pk: services.cancel(pk, by="operator", now=now),
+            partial(engine.fire, trigger.pk, Occurrence("d", now), now=now),
+            partial(services.cancel, trigger.pk, by="operator", now=now),
         )
 
     assert set(Trigger.objects.values_list("status", flat=True)) == {TriggerStatus.CANCELLED}

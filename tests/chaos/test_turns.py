@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_a_person_can_interrupt_a_turn(product: Stack) -> None:
     with product.client() as client:
         session_id = drive.open_session(client)
         drive.say(client, session_id, "sleep 60s")
-        drive.events_until(client, session_id, lambda events: _count(events, "turn_started") == 1)
+        drive.events_until(client, session_id, partial(_has, "turn_started", 1))
         answer = client.post(f"/api/sessions/{session_id}/interrupt")
         events = drive.events_until(client, session_id, drive.ended(1))
 
@@ -61,11 +62,11 @@ def test_a_wake_that_kills_its_worker_each_time_is_quarantined_and_the_session_g
         session_id = drive.open_session(client)
         drive.say(client, session_id, "sleep 7s")
         for attempt in (1, 2, 3):
-            drive.events_until(client, session_id, lambda events, n=attempt: _count(events, "turn_started") == n)
+            drive.events_until(client, session_id, partial(_has, "turn_started", attempt))
             product.of("long")[0].restart()
-        events = drive.events_until(client, session_id, lambda events: _count(events, "wake_quarantined") == 1)
+        events = drive.events_until(client, session_id, partial(_has, "wake_quarantined", 1))
         drive.say(client, session_id, "are you there?")
-        events = drive.events_until(client, session_id, lambda events: _count(events, "assistant") == 1)
+        events = drive.events_until(client, session_id, partial(_has, "assistant", 1))
 
     ends = [event["payload"]["status"] for event in events if event["type"] == "turn_ended"]
     redelivered = [bool(event["payload"]["redelivered"]) for event in events if event["type"] == "turn_started"]
@@ -79,7 +80,7 @@ def test_a_worker_that_is_asked_to_stop_gives_its_turn_back_at_once(product: Sta
     with product.client() as client:
         session_id = drive.open_session(client)
         drive.say(client, session_id, "sleep 6s")
-        drive.events_until(client, session_id, lambda events: _count(events, "turn_started") == 1)
+        drive.events_until(client, session_id, partial(_has, "turn_started", 1))
         worker = product.of("long")[0]
         code = worker.stop()
         events = drive.events_until(client, session_id, drive.ended(1))
@@ -89,6 +90,10 @@ def test_a_worker_that_is_asked_to_stop_gives_its_turn_back_at_once(product: Sta
     assert code == 0
     assert events[-1]["payload"]["reason"] == "the process that ran it was stopped"
     assert again[-1]["payload"]["status"] == "completed"
+
+
+def _has(type_: str, count: int, events: list[Event]) -> bool:
+    return _count(events, type_) == count
 
 
 def _count(events: list[Event], type_: str) -> int:

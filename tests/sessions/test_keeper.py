@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,14 +22,14 @@ pytestmark = pytest.mark.django_db
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The monotonic clock's reading, which a test moves by hand."""
     reading = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: reading[0])
+    monkeypatch.setattr(time, "monotonic", lambda: reading[0])
     return reading
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], Keeper]:
     """Keepers without their thread: a test looks by hand."""
-    monkeypatch.setattr(module.threading.Thread, "start", lambda _: None)
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
     return lambda now: Keeper(lambda: now)
 
 

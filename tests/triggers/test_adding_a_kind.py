@@ -24,7 +24,7 @@ def moon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "time_moon.py").write_text(code)
     monkeypatch.setattr(triggers.kinds, "__path__", [*triggers.kinds.__path__, str(tmp_path)])
     monkeypatch.delitem(KINDS.__dict__, "by_name", raising=False)
-    for cached in (tool._schema, tool._description):  # noqa: SLF001 (made once from the kinds there are)
+    for cached in (tool._schema, tool._description):  # made once from the kinds there are
         monkeypatch.setattr(tool, cached.__name__, cached.__wrapped__)
 
 
