@@ -31,7 +31,7 @@ class Registry(Generic[T]):
         found: dict[str, T] = {}
         for module in self._modules():
             plugin = self._instance(module)
-            name: str = plugin.name  # type: ignore[attr-defined]  # noqa: B009 (what `_instance` has made sure of)
+            name: str = plugin.name  # type: ignore[attr-defined]
             if name in found:
                 raise TypeError(
                     f"{module}: a second {self.what} called {name!r}, beside {type(found[name]).__module__}"
