@@ -24,7 +24,7 @@ def product(request: pytest.FixtureRequest) -> Iterator[Stack]:
         return
     postgres_url, redis_url = request.getfixturevalue("postgres_url"), request.getfixturevalue("redis_url")
     with stack.distributed(postgres_url, redis_url) as running:
-        for role in ("web", "web", "short", "long", "long", "beat"):
+        for role in ("web", "web", "short", "poll", "long", "long", "beat"):
             running.start(role)
         running.wait_until_ready()
         yield running
@@ -96,3 +96,10 @@ def test_it_refuses_a_wrong_secret_an_unknown_id_and_a_finished_trigger_alike(pr
 
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.content for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("role", sorted(stack.ROLES))
+def test_its_page_has_the_commands_that_are_tested(role: str) -> None:
+    page = (stack.ROOT / "docs" / "operations.md").read_text("utf-8")
+
+    assert f"`python {stack.ROLES[role]}`" in page or f"`{stack.ROLES[role]}`" in page

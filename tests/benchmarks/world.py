@@ -59,7 +59,7 @@ def start_distributed(product: stack.Stack) -> None:
     product.start("beat")
     product.start("short")
     for _ in range(2):
-        _start_with_probe(product, "long", (*stack.ROLES["long"], "--include=tests.benchmarks.probe"))
+        _start_with_probe(product, "long", (*stack.ROLES["long"].split(), "--include=tests.benchmarks.probe"))
 
 
 def start_embedded(product: stack.Stack) -> None:
