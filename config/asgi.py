@@ -13,7 +13,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from django.core.asgi import get_asgi_application
+from django.core.handlers.asgi import ASGIHandler
+from django.core.signals import request_finished
 from django.db import connections
+from django.dispatch import receiver
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -24,10 +27,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 django_application: Any = get_asgi_application()
 
-# Under ASGI each request has a thread of its own: a connection that outlived the request would be lost with the thread,
-# open until the garbage collector finds it.
-for alias in connections:
-    connections.settings[alias]["CONN_MAX_AGE"] = 0
+
+@receiver(request_finished, sender=ASGIHandler)
+def _close_connections(**_kwargs: Any) -> None:
+    """Close what a request has opened: under ASGI each has a thread of its own, and would lose its connection with it.
+
+    CONN_MAX_AGE = 0 would do the same to the workers that share the process in the embedded form.
+    """
+    connections.close_all()
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -75,10 +75,11 @@ if _database["ENGINE"].endswith("sqlite3"):
         # that were already answered with 202.
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
     }
+    _database["CONN_MAX_AGE"] = None  # a new connection for each turn would cost more than beginning it
     # Transcripts lie there: for their owner's eyes only.
     Path(_database["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 else:
-    # A new connection for each request costs a factor of eight. ASGI sets this to 0 (config/asgi.py).
+    # A new connection for each request costs a factor of eight. Under ASGI each closes its own (config/asgi.py).
     _database["CONN_MAX_AGE"] = 600
     _database["CONN_HEALTH_CHECKS"] = True
     _database.setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from uuid import UUID
 
-from django.db import close_old_connections
+from django.db import connections
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
@@ -102,7 +102,7 @@ class Stream(Door):
             return HttpResponse(_so_far(session, after), content_type=MEDIA_TYPE, headers=_HEADERS)
         assert isinstance(request.auth, ApiKey)
         place = FEED.enter(session_id, key_id=request.auth.pk, after=after)
-        close_old_connections()  # this request may last for a quarter of an hour, and needs no connection of its own
+        connections.close_all()  # this request may last for a quarter of an hour, and needs no connection of its own
         return Streamed(place)
 
     def handle_exception(self, exc: Exception) -> Response:
