@@ -24,6 +24,7 @@ from triggers.tasks import POLL, TICK
 
 RESCUE = "sessions.rescue"
 RESCUE_PAUSE = timedelta(seconds=1)  # between two rings for a rescue, or for a poll: one may be under way
+BUSY_PAUSE = timedelta(seconds=5)  # between two for a rescue while rows are due: recording goes before running
 HEARTBEAT = timedelta(seconds=5)  # between two notes that the beat is alive
 EXPIRES = 30  # seconds after which nobody need answer a ring: others have followed
 
@@ -86,7 +87,8 @@ class DueScheduler(Scheduler):
         if settings.TRIGGERS_ENABLED:
             self._ring_tick(now)
             self._ring_poll(now)
-        if self._is_time(self._rescued_at, RESCUE_PAUSE, now) and session_services.needs_rescue(now=now):
+        pause = BUSY_PAUSE if self._rung_until else RESCUE_PAUSE
+        if self._is_time(self._rescued_at, pause, now) and session_services.needs_rescue(now=now):
             self._rescued_at = now
             self._ring(RESCUE)
         if self._is_time(self._beat_at, HEARTBEAT, now):

@@ -43,13 +43,14 @@ log = logging.getLogger("rewake.engine")
 
 @dataclass
 class Tick:
-    """What one tick did. `more` tells that a full batch was found, so that there may be more."""
+    """What one tick did. `more` tells that it should be followed by another, `full` that this was a full batch."""
 
     fired: int = 0
     skipped: int = 0
     expired: int = 0
     marked: int = 0
     more: bool = False
+    full: bool = False
 
 
 class Fired(StrEnum):
@@ -81,10 +82,9 @@ def tick(*, now: datetime, limit: int = BATCH) -> Tick:
     A fire that is due is recorded before an expiry is. What cannot be recorded is marked with its
     error, counted, and looked at again later; the others go on.
     """
-    due = list(_due(now).order_by("next_fire_at").values_list("pk", "session_id")[:limit])
-    if due:
+    if due := _next_batch(now, limit):
         result = _record_isolated(due, now)
-        result.more = True
+        result.more, result.full = True, len(due) == limit
         return result
     return _expire(now, limit)
 
@@ -230,6 +230,20 @@ def _plan_fire(
 
 def _due(now: datetime) -> QuerySet[Trigger]:
     return Trigger.objects.filter(status=TriggerStatus.ARMED, next_fire_at__lte=now)
+
+
+def _next_batch(now: datetime, limit: int) -> list[tuple[UUID, UUID]]:
+    """Choose up to `limit` due triggers, the oldest; where there are more, half of them are the newest.
+
+    So what has just come due need not wait until a burst before it is recorded, nor the burst for
+    what keeps coming.
+    """
+    due = _due(now).values_list("pk", "session_id")
+    oldest = list(due.order_by("next_fire_at")[:limit])
+    if len(oldest) < limit:
+        return oldest
+    newest = due.order_by("-next_fire_at")[: limit // 2]
+    return list(dict.fromkeys([*newest, *oldest]))[:limit]
 
 
 def _record_isolated(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:

@@ -6,6 +6,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from sessions import doorbell
 from triggers import engine, polling
 
 TICK = "triggers.tick"
@@ -15,12 +16,16 @@ BATCHES = 20  # of one ring; the next ring goes on
 
 @shared_task(name=TICK)
 def tick() -> None:
-    """Record what is due, batch by batch, each at its own now."""
+    """Record what is due, batch by batch, each at its own now; then have it run."""
     if not settings.TRIGGERS_ENABLED:
         return
-    for _ in range(BATCHES):
-        if not engine.tick(now=timezone.now()).more:
-            return
+    with doorbell.held() as let_go:
+        for _ in range(BATCHES):
+            result = engine.tick(now=timezone.now())
+            if not result.full:
+                let_go()
+            if not result.more:
+                return
 
 
 @shared_task(name=POLL)

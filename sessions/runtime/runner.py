@@ -29,6 +29,9 @@ FATES = {Fault.TRANSPORT: Fate.BACK, Fault.PERMANENT: Fate.QUARANTINED, Fault.AG
 SETTLE_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds between the tries to settle a turn: less than a lease in all
 
 _threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="rewake-turn")
+# A few turns of this process settle at a time. More would not be faster, but hold transactions open and locks that the
+# clock waits for, and keep turns that have yet to start from starting.
+_settling = threading.BoundedSemaphore(4)
 
 
 class Watcher(Protocol):
@@ -80,7 +83,8 @@ def _settle(turn: Turn, ending: Ending, clock: Callable[[], datetime]) -> bool:
     """End the turn, trying again over a cut connection: what the agent did would else be done twice."""
     for pause in SETTLE_PAUSES:
         try:
-            return turns.end(turn.pk, ending, now=clock())
+            with _settling:
+                return turns.end(turn.pk, ending, now=clock())
         except (OperationalError, InterfaceError) as error:
             log.warning("cannot settle", extra={"action": "settle_failed", "turn_id": turn.pk, "error": str(error)})
             connection.close()

@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 import threading
+from uuid import uuid4
 
 import pytest
+from celery import current_app
 
 from sessions import doorbell
 from sessions.doorbell import Ringer
 
 PATIENCE = 10.0
+Rung = list[list[str]]
+
+
+@pytest.fixture
+def rung(monkeypatch: pytest.MonkeyPatch) -> Rung:
+    """The sessions of each message that was sent."""
+    sent: Rung = []
+    monkeypatch.setattr(current_app, "send_task", lambda _, *, args, **__: sent.append(args[0]))
+    return sent
 
 
 def test_it_rings_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,3 +68,33 @@ def test_it_ends_its_thread_when_nothing_comes_and_begins_another(monkeypatch: p
         assert ringer._thread is None
 
     assert rung == [["a"], ["b"]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_holds_rings_back_until_they_are_let_go(rung: Rung) -> None:
+    early, late = uuid4(), uuid4()
+
+    with doorbell.held() as let_go:
+        doorbell.ring([early])
+        assert rung == []
+        let_go()
+        assert rung == [[str(early)]]
+        doorbell.ring([late])
+    doorbell.ring([early])
+
+    assert rung == [[str(early)], [str(late)], [str(early)]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_rings_though_what_held_it_back_failed(rung: Rung) -> None:
+    session = uuid4()
+
+    def ring_and_fail() -> None:
+        with doorbell.held():
+            doorbell.ring([session])
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        ring_and_fail()
+
+    assert rung == [[str(session)]]

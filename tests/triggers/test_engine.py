@@ -384,3 +384,17 @@ def test_it_says_when_a_trigger_is_next_due_only_while_it_is_armed(now: datetime
     cancelled, _ = services.cancel(trigger.pk, by="operator", now=now)
 
     assert engine.describe(cancelled, now=now) == "every hour at :00, UTC"
+
+
+# --- a burst ---
+
+
+def test_a_full_batch_is_half_the_newest_so_that_a_burst_keeps_nobody_waiting(now: datetime) -> None:
+    burst = [armed_session(now, "time.at", args=_at(now, 60)) for _ in range(6)]
+    newcomer = armed_session(now, "time.at", args=_at(now, 61))
+
+    result = engine.tick(now=now + timedelta(seconds=62), limit=4)
+
+    assert (result.fired, result.full) == (4, True)
+    assert Fire.objects.filter(trigger=newcomer).exists()
+    assert Fire.objects.filter(trigger__in=burst).count() == 3
