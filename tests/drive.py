@@ -64,8 +64,8 @@ def hook_path(client: httpx.Client, trigger_id: str) -> str:
 
 
 def armed_webhook(client: httpx.Client, session_id: str, prompt: str = "look at this") -> tuple[str, str]:
-    """Have a session arm a webhook trigger; return its id and its URL's path."""
+    """Have a new session arm a webhook trigger and end its turn; return the trigger's id and its URL's path."""
     say(client, session_id, f"on webhook: {prompt}")
-    events_until(client, session_id, lambda events: any(event["type"] == "trigger_armed" for event in events))
+    events_until(client, session_id, ended(1))  # else what is posted next may be steered into this turn
     trigger_id = triggers(client, session_id, kind="webhook")[0]["id"]
     return trigger_id, hook_path(client, trigger_id)
