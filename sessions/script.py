@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from django.db import connection
-from django.db.models import Model
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.models import JSONField, Model
+
+_PLAIN = (str, int, bool, type(None))  # what both databases take as it is
 
 
 class Script:
@@ -19,6 +21,7 @@ class Script:
 
     def __init__(self) -> None:
         self._statements: list[tuple[str, list[Any]]] = []
+        self._connection = connections[DEFAULT_DB_ALIAS]
 
     def insert(self, rows: Sequence[Model]) -> None:
         """Add an INSERT of rows of one model. An id that is the database's to give does not come back."""
@@ -33,13 +36,14 @@ class Script:
 
     def run(self) -> None:
         """Send all: to PostgreSQL at once, to SQLite one by one, since it takes no more and is not far."""
-        with connection.cursor() as cursor:
-            for sql, parameters in self._joined() if connection.vendor == "postgresql" else self._statements:
+        with self._connection.cursor() as cursor:
+            for sql, parameters in self._joined() if self._connection.vendor == "postgresql" else self._statements:
                 cursor.execute(sql, parameters)
         self._statements = []
 
     def _add(self, sql: str, cells: Sequence[tuple[Model, Any]]) -> None:
-        self._statements.append((sql, [_stored(field, getattr(row, field.attname)) for row, field in cells]))
+        ready = [_stored(field, getattr(row, field.attname), self._connection) for row, field in cells]
+        self._statements.append((sql, ready))
 
     def _joined(self) -> list[tuple[str, list[Any]]]:
         if not self._statements:
@@ -50,7 +54,7 @@ class Script:
 
 def stored(model: type[Model], name: str, value: Any) -> Any:
     """Return a value as raw SQL takes it to compare it with a model's column."""
-    return _stored(_options(model).get_field(name), value)
+    return _stored(_options(model).get_field(name), value, connections[DEFAULT_DB_ALIAS])
 
 
 @lru_cache
@@ -78,5 +82,7 @@ def _options(model: type[Model]) -> Any:
     return model._meta  # noqa: SLF001 (Django's public API, whatever its name)
 
 
-def _stored(field: Any, value: Any) -> Any:
+def _stored(field: Any, value: Any, connection: Any) -> Any:
+    if type(value) in _PLAIN and not isinstance(field, JSONField):
+        return value
     return field.get_db_prep_save(value, connection)
