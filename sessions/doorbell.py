@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
 
@@ -18,6 +19,8 @@ TOGETHER = 0.01  # seconds between two rounds of the ringer: what comes meanwhil
 LINGER = 1.0  # seconds for which the ringer waits for more before its thread ends
 
 log = logging.getLogger("rewake.doorbell")
+
+_held = threading.local()
 
 
 def ring(session_ids: Iterable[UUID]) -> None:
@@ -80,7 +83,30 @@ class Ringer:
 RINGER = Ringer()
 
 
+@contextmanager
+def held() -> Iterator[Callable[[], None]]:
+    """Hold back this thread's rings until the block ends, or lets them go by the function that it is given."""
+    _held.ids = []
+    try:
+        yield _let_go
+    finally:
+        _let_go()
+        del _held.ids
+
+
+def _let_go() -> None:
+    ids, _held.ids = _held.ids, []
+    _publish(list(dict.fromkeys(ids)))
+
+
 def _send(ids: list[str]) -> None:
+    if hasattr(_held, "ids"):
+        _held.ids += ids
+    else:
+        _publish(ids)
+
+
+def _publish(ids: list[str]) -> None:
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         try:
