@@ -62,6 +62,8 @@ def read_field(field: Field, text: str) -> tuple[int, ...]:
     if text.isdigit():
         return (_number(field, text, text) % field.wrap,)
     wrap = field.wrap
+    if "," not in text and wrap > field.high:
+        return tuple(_item(field, text.lower()))  # in order, and nothing twice
     found = {value % wrap for item in text.lower().split(",") for value in _item(field, item)}
     return tuple(sorted(found))
 
