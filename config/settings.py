@@ -123,8 +123,9 @@ if not ENCRYPTION_KEYS:
 
 REWAKE_API_KEY = env.secret(
     "REWAKE_API_KEY",
+    least=20,
     shown="one is made and printed once, at the first start",
-    help="Creates an API key of scope `admin` with this value at the first start.",
+    help="Creates an API key of scope `admin` with this value at the first start. At least 20 characters.",
 )
 REWAKE_ADMIN_PASSWORD = env.secret(
     "REWAKE_ADMIN_PASSWORD",

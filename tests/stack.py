@@ -34,6 +34,7 @@ SECRETS = {
 _CELERY = "-m celery -A config"
 _WORKER = f"{_CELERY} worker --pool=threads --without-gossip --without-mingle"
 ROLES = {  # as docs/operations.md has them; a test holds the two together
+    "web": "-m gunicorn --config=python:config.web config.wsgi",
     "short": f"{_WORKER} --queues=short --concurrency=2",
     "poll": f"{_WORKER} --queues=poll --concurrency=2",
     "long": f"{_WORKER} --queues=long --concurrency=16",
@@ -107,7 +108,7 @@ class Stack:
     def start(self, role: str, **settings: str) -> Process:
         port = free_port() if role in ("web", "embedded") else None
         environment = self.environment | settings | ({"PORT": str(port)} if port else {})
-        arguments = _web(port) if role == "web" else tuple(ROLES[role].split())
+        arguments = tuple(ROLES[role].split())
         log = self.folder / f"{role}-{len(self.processes)}.log"
         process = Process(role, arguments, environment, log, port)
         self.processes.append(process)
@@ -190,11 +191,6 @@ def wait_for(condition: Any, what: str, stack: Stack, seconds: float = PATIENCE)
 def _environment(**settings: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TZ", "TMPDIR")}
     return kept | SECRETS | {"DJANGO_SETTINGS_MODULE": "config.settings", "TRIGGERS_ENABLED": "true"} | settings
-
-
-def _web(port: int | None) -> tuple[str, ...]:
-    where = ("--host=127.0.0.1", f"--port={port}", "--workers=1", "--blocking-threads=8", "--no-ws")
-    return ("-m", "granian", "--interface=wsgi", *where, "config.wsgi:application")
 
 
 @contextlib.contextmanager

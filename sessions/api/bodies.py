@@ -28,15 +28,23 @@ def read_body(request: HttpRequest, *, limit: int) -> bytes:
     length = _length(request)
     if length is not None and length > limit:
         raise BodyError(413, f"the body is too large: at most {limit} bytes")
-    try:
-        body: bytes = _stream(request, length).read(limit + 1 if length is None else length)
-    except (UnreadablePostError, OSError) as error:
-        raise BodyError(400, "the body broke off before its end") from error
+    body = _read(_stream(request, length), limit + 1 if length is None else length)
     if len(body) > limit:
         raise BodyError(413, f"the body is too large: at most {limit} bytes")
     if length is not None and len(body) < length:
         raise BodyError(400, "the body broke off before its end")
     return body
+
+
+def _read(stream: Any, most: int) -> bytes:
+    try:
+        return cast(bytes, stream.read(most))
+    except (UnreadablePostError, OSError) as error:
+        raise BodyError(400, "the body broke off before its end") from error
+    except Exception as error:  # each server has its own for chunks that are none: Gunicorn's InvalidChunkSize
+        if isinstance(stream, HttpRequest):
+            raise
+        raise BodyError(400, "the body is not chunked as HTTP has it") from error
 
 
 def _length(request: HttpRequest) -> int | None:

@@ -98,3 +98,11 @@ def test_the_tests_environment_covers_every_setting() -> None:
     theirs = {name for name in env.declared if name in tests_settings.OURS or name.startswith(tests_settings.PREFIXES)}
 
     assert theirs == set(env.declared)
+
+
+def test_it_refuses_an_api_key_that_could_be_guessed() -> None:
+    done = _start("import config.settings", REWAKE_API_KEY="short-and-guessable", **_SECRETS)
+
+    assert done.returncode == 1
+    assert "REWAKE_API_KEY: its value (not shown) is not right, it must be at least 20 characters" in done.stderr
+    assert "short-and-guessable" not in done.stderr

@@ -141,6 +141,14 @@ def test_row_31_it_refuses_a_body_whose_connection_breaks(hook: Hook) -> None:
     assert hook.fires() == []
 
 
+def test_row_31_it_refuses_chunks_that_are_none(hook: Hook) -> None:
+    garbled = Mock()
+    garbled.read.side_effect = type("InvalidChunkSize", (Exception,), {})("zz")
+
+    assert _wsgi(hook.path, garbled, **CHUNKED, **{"wsgi.input_terminated": True}) == 400
+    assert hook.fires() == []
+
+
 @pytest.mark.parametrize("length", ["nine", "-1", "９", "1e3"])
 def test_row_31_it_refuses_a_length_that_is_no_number(length: str, hook: Hook) -> None:
     assert _wsgi(hook.path, io.BytesIO(b"all of it"), CONTENT_LENGTH=length) == 400
