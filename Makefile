@@ -4,7 +4,7 @@
 #   make test    run the suite on SQLite and on PostgreSQL, with servers of its own; ARGS="-k name" narrows it
 #   make check   lint, format, types, import contracts, system checks, missing migrations
 #   make chaos   kill processes at random and look for lost or doubled wakes
-#   make bench   measure
+#   make bench   measure, for an hour or so; BENCHMARKS="lag burst" picks some
 #
 # PYTHON=/path/to/python picks another Python than python3.
 
@@ -12,6 +12,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 ARGS ?=
+BENCHMARKS ?= $(patsubst tests/benchmarks/bench_%.py,%,$(wildcard tests/benchmarks/bench_*.py))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # What the caller's shell has set up for another project.
@@ -38,7 +39,8 @@ chaos: $(VENV)/dev.stamp
 	@CHAOS_SECONDS="$${CHAOS_SECONDS:-180}" exec $(PY) -m tests.servers $(PY) -m pytest -s tests/chaos $(ARGS)
 
 bench: $(VENV)/dev.stamp
-	@exec $(PY) -m tests.servers $(PY) -m pytest -s -p no:randomly tests/benchmarks $(ARGS)
+	@exec $(PY) -m tests.servers sh -ec 'for name; do echo "bench_$$name"; $(PY) -m tests.benchmarks.bench_$$name; done' \
+	  bench $(BENCHMARKS)
 
 $(VENV)/run.stamp: requirements.txt | $(PY)
 	$(PY) -m pip install --quiet --requirement requirements.txt

@@ -39,6 +39,7 @@ class DueScheduler(Scheduler):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._upcoming: datetime | None = None
         self._rung_until: datetime | None = None
         self._rung_at: datetime | None = None
         self._rescued_at: datetime | None = None
@@ -71,8 +72,9 @@ class DueScheduler(Scheduler):
         now = timezone.now()
         interval = timedelta(seconds=settings.TRIGGERS_TICK_INTERVAL_SECONDS)
         until = now + interval
+        self._upcoming = None
         if settings.TRIGGERS_ENABLED:
-            upcoming = selectors.next_instant(after=self._rung_until)
+            upcoming = self._upcoming = selectors.next_instant(after=self._rung_until)
             until = min(until, upcoming) if upcoming else until
             poll = polling.next_poll_at()
             if poll and self._polled_at:
@@ -99,7 +101,9 @@ class DueScheduler(Scheduler):
         """Ring for rows that have newly come due, and for any that are still due an interval after the last ring."""
         interval = timedelta(seconds=settings.TRIGGERS_TICK_INTERVAL_SECONDS)
         stale = self._is_time(self._rung_at, interval, now)
-        due = selectors.next_instant(after=None if stale else self._rung_until)
+        due = self._upcoming  # what was waited for need not be asked for again: that would be a part of its lag
+        if due is None or due > now:
+            due = selectors.next_instant(after=None if stale else self._rung_until)
         if due and due <= now:
             self._rung_at = self._rung_until = now
             self._ring(TICK)
