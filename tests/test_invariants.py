@@ -17,7 +17,7 @@ from sessions.models import AgentSession, Event, Turn, Wake
 from sessions.runtime.prompt import instructions_in
 from sessions.states import WakeStatus
 from tests.factories import arm, armed_session, end_turn, live_turn, open_session
-from triggers import engine, selectors
+from triggers import engine, moves, selectors
 from triggers import services as trigger_services
 from triggers.ledger import Occurrence
 from triggers.models import Fire, Trigger
@@ -69,7 +69,7 @@ def test_invariant_4_terminal_statuses_absorb(now: datetime) -> None:
     trigger_services.cancel(trigger.pk, by="operator", now=now)
 
     for target in TriggerStatus:
-        assert not engine.change_status(stale, target, by="late", reason="stale", now=now)
+        assert not moves.change_status(stale, target, by="late", reason="stale", now=now)
 
     assert Trigger.objects.get(pk=trigger.pk).status in TRIGGERS.terminal
 

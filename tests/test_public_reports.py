@@ -15,7 +15,7 @@ from sessions import doorbell, services, turns
 from sessions.models import Event, Turn, Wake
 from sessions.states import EventType, TurnStatus, WakeStatus
 from tests.factories import armed_session, end_turn, live_turn, open_session
-from triggers import engine, selectors
+from triggers import engine, recording, selectors
 from triggers.ledger import Occurrence
 from triggers.models import Fire
 from triggers.states import Outcome
@@ -59,7 +59,7 @@ def test_row_56b_a_schedule_cannot_have_fired_without_having_moved_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "_advance", die)
+        patched.setattr(recording, "_advance", die)
         with pytest.raises(KeyboardInterrupt):
             engine.tick(now=now + IN_AN_HOUR)
     assert not Fire.objects.exists()

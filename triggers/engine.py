@@ -8,35 +8,32 @@ append the event. The doorbell rings after the commit.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q, QuerySet
 
-from sessions import doorbell, inbox, transcript
+from sessions import doorbell
 from sessions.instants import iso
 from sessions.models import AgentSession
-from sessions.script import Script, stored
-from sessions.states import Action, EventType, WakeSource
-from sessions.text import cut
-from sessions.transcript import Entry, append, lock
+from sessions.script import stored
+from sessions.transcript import lock
 from triggers import ledger
 from triggers.kinds.base import CatchUp, TimeKind
 from triggers.ledger import Occurrence
 from triggers.models import Fire, Trigger
+from triggers.moves import change_status, count_failure
+from triggers.recording import Plan, counted, expiry_reason, lateness, write
 from triggers.registry import KINDS
-from triggers.states import TRIGGERS, TriggerStatus
+from triggers.states import TriggerStatus
 
 BATCH = 500  # triggers in one transaction
 LOOK_AGAIN = timedelta(seconds=60)  # after a trigger raised
-WORTH_A_REASON = timedelta(seconds=2)  # later than this, a fire says why
 
 log = logging.getLogger("rewake.engine")
 
@@ -59,21 +56,6 @@ class Fired(StrEnum):
     FIRED = "fired"
     KNOWN = "known"  # this occurrence was recorded before
     REFUSED = "refused"  # no such trigger, or it is not armed, or has expired
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be done about one trigger: computed first, written with all others."""
-
-    trigger: Trigger
-    next_fire_at: datetime | None = None
-    occurrence: Occurrence | None = None
-    reason: str = ""
-    skip: tuple[str, datetime, str] | None = None  # occurrence, due, reason
-    missed: int = 0
-    expires: bool = False
-    number: int = 0  # which of the trigger's fires it is
-    last: bool = False  # nothing can follow it
 
 
 def tick(*, now: datetime, limit: int = BATCH) -> Tick:
@@ -103,67 +85,6 @@ def fire_all(items: Sequence[tuple[UUID, Occurrence]], *, now: datetime) -> list
         return _fire_all(items, now)
 
 
-def count_failure(
-    trigger_ids: Sequence[UUID], error: str, *, by: str, now: datetime, next_look: datetime | None = None
-) -> None:
-    """Count one more consecutive failure of triggers; those that reach the ceiling end `failed`.
-
-    Called under their sessions' locks.
-    """
-    rows = Trigger.objects.filter(pk__in=trigger_ids)
-    postponed = {"next_fire_at": next_look} if next_look else {}
-    rows.update(consecutive_failures=F("consecutive_failures") + 1, last_error=cut(error, 2000), **postponed)
-    ceiling = settings.TRIGGERS_MAX_CONSECUTIVE_FAILURES
-    for trigger in rows.filter(status=TriggerStatus.ARMED, consecutive_failures__gte=ceiling):
-        why = f"{trigger.consecutive_failures} failures in a row, the last: {error}"
-        change_status(trigger, TriggerStatus.FAILED, by=by, reason=why, now=now)
-
-
-def note_fault(trigger_ids: Sequence[UUID], error: str) -> None:
-    """Show what keeps triggers waiting without counting it: it is expected to pass."""
-    Trigger.objects.filter(pk__in=trigger_ids).update(last_error=cut(error, 2000))
-
-
-def clear_failures(trigger_ids: Sequence[UUID] | QuerySet[Any, Any]) -> None:
-    """Forget the consecutive failures of triggers: something has gone well. The ids may be a query for them."""
-    rows = Trigger.objects.filter(pk__in=trigger_ids).exclude(consecutive_failures=0, last_error="")
-    rows.update(consecutive_failures=0, last_error="")
-
-
-def change_status(
-    trigger: Trigger, target: TriggerStatus, *, by: str, reason: str, now: datetime, **fields: Any
-) -> bool:
-    """Move a trigger to a status, with the reason in the transcript; return false if it may not go there now.
-
-    Called under its session's lock.
-    """
-    source = trigger.status
-    if not TRIGGERS.move(Trigger.objects.filter(pk=trigger.pk, status=source), target, **fields):
-        return False
-    trigger.status = target
-    payload = {
-        "trigger_id": str(trigger.pk),
-        "kind": trigger.kind,
-        "from": source,
-        "to": target,
-        "by": by,
-        "reason": reason,
-    }
-    append([Entry(trigger.session_id, EventType.TRIGGER_STATUS, payload)], now=now)
-    log.info("trigger_status", extra={"action": "trigger_status", **payload})
-    return True
-
-
-def describe(trigger: Trigger, *, now: datetime) -> str:
-    """Return a trigger's one line for people, or why there is none."""
-    try:
-        kind = KINDS.get(trigger.kind)
-        line = kind.describe(kind.read(trigger.args), now=now)
-        return line if trigger.status == TriggerStatus.ARMED else line.partition("; next ")[0]
-    except (LookupError, ValueError) as error:
-        return f"cannot be read: {error}"
-
-
 @transaction.atomic
 def _fire_all(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[Fired]:
     armed = _lock_armed(items, now)
@@ -171,9 +92,9 @@ def _fire_all(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[F
     ready = {trigger.pk: trigger for trigger in armed}
     doubtful = [item for item in items if item[0] not in ready or ready[item[0]].knows_some]
     known = ledger.recorded([(pk, occurrence.key) for pk, occurrence in doubtful]) if doubtful else set()
-    plans: list[_Plan] = []
+    plans: list[Plan] = []
     answers = [_plan_fire(item, ready, known=known, plans=plans, now=now) for item in items]
-    _write(plans, sessions, now)
+    write(plans, sessions, now)
     doorbell.ring_soon(plan.trigger.session_id for plan in plans)
     return answers
 
@@ -210,7 +131,7 @@ def _plan_fire(
     ready: dict[UUID, Trigger],
     *,
     known: set[tuple[UUID, str]],
-    plans: list[_Plan],
+    plans: list[Plan],
     now: datetime,
 ) -> Fired:
     trigger_id, occurrence = item
@@ -219,8 +140,8 @@ def _plan_fire(
     if trigger_id not in ready:
         return Fired.REFUSED
     trigger = ready[trigger_id]
-    reason = _lateness(trigger, occurrence.due_at, now)
-    plan = _counted(_Plan(trigger, trigger.next_fire_at, occurrence, reason))
+    reason = lateness(trigger, occurrence.due_at, now)
+    plan = counted(Plan(trigger, trigger.next_fire_at, occurrence, reason))
     plans.append(plan)
     known.add((trigger_id, occurrence.key))
     if plan.last:
@@ -275,8 +196,8 @@ def _record_batch(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
             plans.append(_plan(trigger, now))
         except Exception as error:  # one bad row stops nothing else
             broken.append((trigger, error))
-    plans = [_counted(plan) for plan in _without_known(plans)]
-    _write(plans, sessions, now)
+    plans = [counted(plan) for plan in _without_known(plans)]
+    write(plans, sessions, now)
     doorbell.ring(plan.trigger.session_id for plan in plans if plan.occurrence)
     for trigger, fault in broken:
         _mark(trigger, fault, now)
@@ -288,7 +209,7 @@ def _record_batch(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
     )
 
 
-def _plan(trigger: Trigger, now: datetime) -> _Plan:
+def _plan(trigger: Trigger, now: datetime) -> Plan:
     """Say what is to be done about a trigger that is due. Raises whatever a broken row makes its kind raise."""
     kind = KINDS.get(trigger.kind)
     if not isinstance(kind, TimeKind):
@@ -297,22 +218,22 @@ def _plan(trigger: Trigger, now: datetime) -> _Plan:
     assert trigger.next_fire_at
     due = trigger.next_fire_at
     if due > trigger.expires_at:
-        return _Plan(trigger, expires=True)
+        return Plan(trigger, expires=True)
     look = kind.catch_up(args, due=due, now=now, until=trigger.expires_at)
     upcoming = kind.next_due(args, after=now)
-    reason = _lateness(trigger, due, now)
+    reason = lateness(trigger, due, now)
     skip = (
         (kind.occurrence(args, due), due, _missed(look) + (f": {reason}" if reason else ""))
         if look.missed and look.skipped
         else None
     )
     if look.fire is None:
-        return _Plan(trigger, upcoming, skip=skip)
+        return Plan(trigger, upcoming, skip=skip)
     occurrence = Occurrence(kind.occurrence(args, look.fire), look.fire, note="" if skip else _missed(look))
-    return _Plan(trigger, upcoming, occurrence, _lateness(trigger, look.fire, now), skip, look.missed)
+    return Plan(trigger, upcoming, occurrence, lateness(trigger, look.fire, now), skip, look.missed)
 
 
-def _without_known(plans: Sequence[_Plan]) -> list[_Plan]:
+def _without_known(plans: Sequence[Plan]) -> list[Plan]:
     """Take out the occurrences that were recorded before: a clock that went back must not fire them again."""
     keys = {plan.trigger.pk: plan.occurrence.key for plan in plans if plan.occurrence}
     recorded = Fire.objects.filter(trigger_id__in=keys, occurrence__in=set(keys.values()))
@@ -325,132 +246,6 @@ def _missed(look: CatchUp) -> str:
         return ""
     slots = "1 slot" if look.missed == 1 else f"{look.missed} slots"
     return f"{slots} missed since {iso(look.since)}"
-
-
-def _lateness(trigger: Trigger, due: datetime, now: datetime) -> str:
-    if now - due < WORTH_A_REASON:
-        return ""
-    if trigger.resumed_at and trigger.resumed_at >= due:
-        return f"the trigger was paused until {iso(trigger.resumed_at)}"
-    return "Rewake was not running, or was busy"
-
-
-def _counted(plan: _Plan) -> _Plan:
-    """Return a plan whose fire its trigger has now counted.
-
-    It is the last if it says so, if the count is full, or if the clock has nothing further.
-    """
-    if plan.occurrence is None:
-        return plan
-    trigger = plan.trigger
-    trigger.fires += 1
-    ran_out = trigger.next_fire_at is not None and plan.next_fire_at is None
-    last = plan.occurrence.last or trigger.fires >= trigger.max_fires or ran_out
-    return replace(plan, number=trigger.fires, last=last)
-
-
-def _write(plans: Sequence[_Plan], sessions: Mapping[UUID, AgentSession], now: datetime) -> None:
-    """Write all plans, whose sessions are locked: the same few statements for one trigger and for five hundred."""
-    firing = [plan for plan in plans if plan.occurrence]
-    script = Script()
-    wakes = inbox.post([_wake(plan, now) for plan in firing], now=now, script=script)
-    fires = [_fire(plan, wake, now) for plan, wake in zip(firing, wakes, strict=True)]
-    skips = [
-        ledger.skip(plan.trigger, plan.skip[0], due_at=plan.skip[1], reason=plan.skip[2], now=now)
-        for plan in plans
-        if plan.skip
-    ]
-    ledger.record(fires + skips, script)
-    _advance(plans, script, now)
-    entries = [_fired_event(plan, row) for plan, row in zip(firing, fires, strict=True)]
-    transcript.write(entries, sessions, script, now=now)
-    script.run()
-    for plan in plans:
-        if plan.expires:
-            change_status(plan.trigger, TriggerStatus.EXPIRED, by="clock", reason=_expiry_reason(plan.trigger), now=now)
-    for row in fires:
-        log.info(
-            "fired", extra={"action": "fired", "trigger_id": row.trigger_id, "fire_id": row.pk, "wake_id": row.wake_id}
-        )
-
-
-def _advance(plans: Sequence[_Plan], script: Script, now: datetime) -> None:
-    """Count the fires and move the schedules on; a trigger that has fired its last is completed."""
-    completed: dict[int, list[UUID]] = defaultdict(list)
-    for plan in {plan.trigger.pk: plan for plan in plans if not plan.expires}.values():  # of several, the last
-        trigger = plan.trigger
-        if plan.last:
-            completed[trigger.fires].append(trigger.pk)
-            continue
-        trigger.next_fire_at = plan.next_fire_at
-        if plan.occurrence:
-            trigger.last_fired_at = now
-        script.update(trigger, "next_fire_at", "fires", "last_fired_at")
-    for fires, pks in completed.items():
-        done = {"next_fire_at": None, "fires": fires, "last_fired_at": now}
-        TRIGGERS.move(Trigger.objects.filter(pk__in=pks), TriggerStatus.COMPLETED, **done)
-
-
-def _wake(plan: _Plan, now: datetime) -> inbox.NewWake:
-    trigger, occurrence = plan.trigger, plan.occurrence
-    assert occurrence
-    return inbox.NewWake(
-        session_id=trigger.session_id,
-        source=WakeSource.TRIGGER,
-        text=trigger.wake_prompt,
-        action=Action(trigger.action),
-        heading=_heading(plan, occurrence, now),
-        payload=occurrence.payload,
-        payload_source=occurrence.payload_source,
-        content_type=occurrence.content_type,
-        payload_bytes=occurrence.payload_bytes,
-        truncated=occurrence.truncated,
-        depth=trigger.depth + 1,
-    )
-
-
-def _heading(plan: _Plan, occurrence: Occurrence, now: datetime) -> dict[str, Any]:
-    trigger = plan.trigger
-    kind = KINDS.get(trigger.kind)
-    args = kind.read(trigger.args)
-    heading = {
-        "trigger_id": str(trigger.pk),
-        "kind": trigger.kind,
-        "describe": kind.describe(args, now=now),
-        "fire": plan.number,
-        "max_fires": trigger.max_fires,
-        "due_at": iso(occurrence.due_at),
-        "fired_at": iso(now),
-        "timezone": kind.zone(args),
-    }
-    return heading | {
-        name: text for name, text in {"late_reason": plan.reason, "note": occurrence.note}.items() if text
-    }
-
-
-def _fire(plan: _Plan, wake: Any, now: datetime) -> Fire:
-    assert plan.occurrence
-    reason = "; ".join(part for part in (plan.occurrence.note, plan.reason) if part)
-    return ledger.fire(plan.trigger, plan.occurrence, wake, number=plan.number, reason=reason, now=now)
-
-
-def _fired_event(plan: _Plan, row: Fire) -> Entry:
-    trigger = plan.trigger
-    payload: dict[str, Any] = {
-        "trigger_id": str(trigger.pk),
-        "kind": trigger.kind,
-        "fire_id": str(row.pk),
-        "occurrence": row.occurrence,
-        "due_at": iso(row.due_at),
-        "fired_at": iso(row.fired_at),
-        "fires": plan.number,
-        "max_fires": trigger.max_fires,
-        "status": TriggerStatus.COMPLETED if plan.last else TriggerStatus.ARMED,
-        "wake_id": str(row.wake_id),
-    }
-    if row.reason:
-        payload["reason"] = row.reason
-    return Entry(trigger.session_id, EventType.TRIGGER_FIRED, payload)
 
 
 def _mark(trigger: Trigger, error: Exception, now: datetime) -> None:
@@ -478,10 +273,6 @@ def _expire(now: datetime, limit: int) -> Tick:
         expired = [
             trigger
             for trigger in rows.filter(undue, pk__in=[pk for pk, _ in found]).order_by("pk")
-            if change_status(trigger, TriggerStatus.EXPIRED, by="clock", reason=_expiry_reason(trigger), now=now)
+            if change_status(trigger, TriggerStatus.EXPIRED, by="clock", reason=expiry_reason(trigger), now=now)
         ]
     return Tick(expired=len(expired), more=len(found) == limit)
-
-
-def _expiry_reason(trigger: Trigger) -> str:
-    return f"it expired at {iso(trigger.expires_at)}, after {trigger.fires} of {trigger.max_fires} fires"

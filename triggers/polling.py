@@ -26,7 +26,7 @@ from sessions.instants import iso
 from sessions.secrecy import Unreadable
 from sessions.text import cut
 from sessions.transcript import lock
-from triggers import engine, hosts, ledger, matching, nudge, wire
+from triggers import engine, hosts, ledger, matching, moves, nudge, wire
 from triggers.exceptions import NotFound
 from triggers.forges.base import Budget, Fault, ForgeError, Reading
 from triggers.kinds.base import EventKind
@@ -241,7 +241,7 @@ def _settle_reading(work: _Round, watch: Watch, result: Result, now: datetime) -
         if matches or broken or watch.last_error:
             paused = _paused(watch) if watch.last_error else []
             lock({trigger.session_id for trigger in [*triggers, *paused]})
-            engine.clear_failures([trigger.pk for trigger in [*triggers, *paused] if watch.last_error])
+            moves.clear_failures([trigger.pk for trigger in [*triggers, *paused] if watch.last_error])
         for trigger, error in broken:
             _count_broken(trigger, error, now)
         _fire(matches, now)
@@ -304,7 +304,7 @@ def _store(work: _Round, watch: Watch, memory: dict[str, Any], *, asleep: bool, 
 def _count_broken(trigger: Trigger, error: Exception, now: datetime) -> None:
     text = f"it cannot be fired: {type(error).__name__}: {error}"
     log.error("bad_trigger", extra={"action": "bad_trigger", "trigger_id": trigger.pk, "error": text})
-    engine.count_failure([trigger.pk], text, by=BY, now=now)
+    moves.count_failure([trigger.pk], text, by=BY, now=now)
 
 
 def _log_unknown(watch: Watch, reading: Reading, memory: dict[str, Any]) -> None:
@@ -355,9 +355,9 @@ def _settle_fault(work: _Round, watch: Watch, error: ForgeError, now: datetime) 
         next_try = max(next_try, error.until)
     text = cut(f"{error.message}; next try {iso(next_try.replace(microsecond=0))}", 2000)
     if error.fault == Fault.LASTING:
-        engine.count_failure(triggers, text, by=BY, now=now)
+        moves.count_failure(triggers, text, by=BY, now=now)
     else:
-        engine.note_fault(triggers, text)
+        moves.note_fault(triggers, text)
     sleeps = not _waiting([watch.pk], now)
     Watch.objects.filter(pk=watch.pk, claim=work.token).update(
         claim=None, next_poll_at=None if sleeps else next_try, failures=F("failures") + 1, last_error=text

@@ -11,9 +11,9 @@ from uuid import UUID
 from django.db.models import Count, Min, Q, QuerySet
 
 from sessions.states import WakeStatus
-from triggers import engine
 from triggers.exceptions import NotFound
 from triggers.models import Beat, Fire, Trigger
+from triggers.registry import KINDS
 from triggers.states import OUTCOMES, Outcome, TriggerStatus
 
 
@@ -99,7 +99,12 @@ def receipt(fire: Fire) -> Receipt:
 
 def describe(row: Trigger, *, now: datetime) -> str:
     """Return a trigger's one line for people; a row that cannot be read says why instead."""
-    return engine.describe(row, now=now)
+    try:
+        kind = KINDS.get(row.kind)
+        line = kind.describe(kind.read(row.args), now=now)
+        return line if row.status == TriggerStatus.ARMED else line.partition("; next ")[0]
+    except (LookupError, ValueError) as error:
+        return f"cannot be read: {error}"
 
 
 def armed_counts(session_ids: Sequence[UUID]) -> dict[UUID, Any]:

@@ -20,7 +20,7 @@ from sessions.states import Action, EventType, WakeSource, WakeStatus
 from sessions.text import storable
 from sessions.tools import ToolContext
 from sessions.transcript import Entry, append, lock
-from triggers import engine, nudge, policy, polling
+from triggers import moves, nudge, policy, polling
 from triggers.exceptions import Conflict, Invalid, NotFound, SessionTerminated
 from triggers.kinds.base import ON_TIME, Args, ArgsError, EventKind, Kind, TimeKind
 from triggers.models import Beat, Fire, Trigger
@@ -161,7 +161,7 @@ def cancel(trigger_id: UUID, *, by: str, now: datetime, session_id: UUID | None 
     reason = f"cancelled by {by}" + (
         f"; {withdrawn} of its wakes had not been taken and were withdrawn" if withdrawn else ""
     )
-    return trigger, engine.change_status(trigger, TriggerStatus.CANCELLED, by=by, reason=reason, now=now)
+    return trigger, moves.change_status(trigger, TriggerStatus.CANCELLED, by=by, reason=reason, now=now)
 
 
 def secrets_of(trigger: Trigger) -> dict[str, str]:
@@ -201,18 +201,18 @@ def follow_wakes(wakes: Sequence[Wake], *, now: datetime) -> None:
     """Let triggers follow what became of their wakes: a quarantine is a failure, a delivery a success."""
     fired = [wake for wake in wakes if wake.source == WakeSource.TRIGGER]
     if done := [wake.pk for wake in fired if wake.status == WakeStatus.DONE]:
-        engine.clear_failures(Fire.objects.filter(wake__in=done).values("trigger_id"))
+        moves.clear_failures(Fire.objects.filter(wake__in=done).values("trigger_id"))
     for wake in fired:
         if wake.status == WakeStatus.QUARANTINED:
             of_wake = Fire.objects.filter(wake=wake).values_list("trigger_id", flat=True)
-            engine.count_failure(list(of_wake), wake.reason, by="inbox", now=now)
+            moves.count_failure(list(of_wake), wake.reason, by="inbox", now=now)
 
 
 def cancel_all(session: AgentSession, *, reason: str, now: datetime) -> int:
     """Cancel every trigger of a session that has not ended; return how many. Called under the session's lock."""
     live = Trigger.objects.filter(session=session, status__in=TRIGGERS.sources(TriggerStatus.CANCELLED)).order_by("pk")
     ended = [
-        engine.change_status(trigger, TriggerStatus.CANCELLED, by="session", reason=reason, now=now) for trigger in live
+        moves.change_status(trigger, TriggerStatus.CANCELLED, by="session", reason=reason, now=now) for trigger in live
     ]
     return sum(ended)
 
@@ -282,7 +282,7 @@ def _move(trigger_id: UUID, target: TriggerStatus, *, by: str, reason: str, now:
     if trigger.status in TRIGGERS.terminal:
         raise Conflict(f"the trigger is {trigger.status}, which is final; it cannot be {target} again")
     fields = _resumption(trigger, now) if target == TriggerStatus.ARMED else {}
-    engine.change_status(trigger, target, by=by, reason=reason, now=now, **fields)
+    moves.change_status(trigger, target, by=by, reason=reason, now=now, **fields)
     if target == TriggerStatus.ARMED and trigger.watch_id:
         polling.look_again(trigger.watch_id, now=now)
     trigger.refresh_from_db()

@@ -10,7 +10,7 @@ from sessions.models import AgentSession, Event, Wake
 from sessions.script import Script
 from sessions.states import EventType, WakeStatus
 from tests.factories import arm, armed_session, end_turn, open_session
-from triggers import engine, ledger, selectors, services
+from triggers import engine, ledger, recording, selectors, services
 from triggers.engine import Fired
 from triggers.ledger import Occurrence
 from triggers.models import Fire, Trigger
@@ -319,7 +319,7 @@ def test_it_rolls_fire_wake_and_event_back_together(now: datetime, monkeypatch: 
     def crash(*_: Any) -> None:
         raise RuntimeError("cut off")
 
-    monkeypatch.setattr(engine, "_advance", crash)
+    monkeypatch.setattr(recording, "_advance", crash)
     with pytest.raises(RuntimeError):
         _post(trigger, now)
 
@@ -379,11 +379,11 @@ def _run(trigger: Trigger, now: datetime, fate: str) -> None:
 
 def test_it_says_when_a_trigger_is_next_due_only_while_it_is_armed(now: datetime) -> None:
     trigger = armed_session(now, "time.cron", args=HOURLY)
-    assert "; next " in engine.describe(trigger, now=now)
+    assert "; next " in selectors.describe(trigger, now=now)
 
     cancelled, _ = services.cancel(trigger.pk, by="operator", now=now)
 
-    assert engine.describe(cancelled, now=now) == "every hour at :00, UTC"
+    assert selectors.describe(cancelled, now=now) == "every hour at :00, UTC"
 
 
 # --- a burst ---

@@ -176,9 +176,9 @@ def test_a_stale_copy_cannot_bring_a_cancelled_trigger_back(now: datetime) -> No
     stale = Trigger.objects.get(pk=trigger.pk)
     services.cancel(trigger.pk, by="operator", now=now)
 
-    from triggers import engine
+    from triggers import moves
 
-    assert not engine.change_status(stale, TriggerStatus.PAUSED, by="late", reason="stale", now=now)
+    assert not moves.change_status(stale, TriggerStatus.PAUSED, by="late", reason="stale", now=now)
     trigger.refresh_from_db()
     assert trigger.status == TriggerStatus.CANCELLED
 
