@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,12 +69,13 @@ def arm(count: int) -> list[str]:
 
 @contextmanager
 def serving(product: Stack, application: str, settings: str = "config.settings") -> Iterator[int]:
-    """Run a WSGI application in two processes of the server that docs/operations.md names; yield its port."""
+    """Run a WSGI application under the product's own server, in two processes; yield its port."""
     port = free_port()
+    environment = product.environment | {"DJANGO_SETTINGS_MODULE": settings, "PORT": str(port)}
     process = Process(
         role="web",
-        arguments=command(port, application),
-        environment=product.environment | {"DJANGO_SETTINGS_MODULE": settings},
+        arguments=("-m", "gunicorn", "--config=python:config.web", "--workers=2", application),
+        environment=environment,
         log=product.folder / f"{application}.log",
         port=port,
     )
@@ -85,23 +85,6 @@ def serving(product: Stack, application: str, settings: str = "config.settings")
         yield port
     finally:
         process.stop()
-
-
-def command(port: int, application: str) -> tuple[str, ...]:
-    threads = os.environ.get("THREADS", "8")
-    if os.environ.get("SERVER") == "gunicorn":
-        return (
-            "-m",
-            "gunicorn",
-            f"--bind=127.0.0.1:{port}",
-            "--workers=2",
-            f"--threads={threads}",
-            "--worker-class=gthread",
-            "--keep-alive=75",
-            application,
-        )
-    where = ("--host=127.0.0.1", f"--port={port}", "--workers=2", f"--blocking-threads={threads}", "--no-ws")
-    return ("-m", "granian", "--interface=wsgi", *where, application)
 
 
 def _answers(port: int) -> bool:
