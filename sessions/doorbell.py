@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 
 RUN = "sessions.run"  # the task that answers
 BATCH = 10  # sessions a message: publishing is dearer than taking several at once
-TOGETHER = 0.01  # seconds between two rounds of the ringer: what comes meanwhile shares messages
+TOGETHER = 0.05  # seconds between two rounds of the ringer: what comes meanwhile shares messages
 LINGER = 1.0  # seconds for which the ringer waits for more before its thread ends
 
 log = logging.getLogger("rewake.doorbell")

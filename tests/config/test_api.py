@@ -267,3 +267,13 @@ def test_it_does_not_take_a_chunked_body_for_an_empty_one(admin: Caller) -> None
     response = admin.post(SESSIONS, Transfer_Encoding="chunked")
 
     assert (response.status_code, error_of(response)["code"]) == (411, "length_required")
+
+
+@pytest.mark.parametrize("path", [SESSIONS, "/api/triggers/hook/x/y", "/api/nothing", "/metrics", "/api/schema"])
+def test_it_tells_browsers_to_be_careful(path: str, admin: Caller) -> None:
+    response = admin.get(path)
+
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert response["X-Frame-Options"] == "DENY"
+    assert response["Referrer-Policy"] == "same-origin"
+    assert response["Cross-Origin-Opener-Policy"] == "same-origin"
