@@ -24,40 +24,47 @@ from triggers.states import TriggerStatus
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 20.0
-expected = [0]  # how many post at once
+
+
+class Batches:
+    """Writes like the engine, but has the first post wait until all others do; they then go together."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.begun = threading.Event()
+        self.others = 0
+        self._fire_all = engine.fire_all
+
+    def __call__(self, items: Sequence[tuple[UUID, Occurrence]], *, now: datetime) -> list[Fired]:
+        self.sizes.append(len(items))
+        if not self.begun.is_set():
+            self.begun.set()
+            _until(lambda: len(posts._fire._waiting) == self.others)
+        return self._fire_all(items, now=now)
+
+    def post(self, *hooks: Hook, headers: dict[str, str] | None = None) -> list[int]:
+        """Post to the first, and to the others while it is being written; return the statuses."""
+        self.others = len(hooks) - 1
+        with ThreadPoolExecutor(len(hooks)) as pool:
+            first = pool.submit(_post, hooks[0], headers)
+            assert self.begun.wait(PATIENCE)
+            others = [pool.submit(_post, hook, headers) for hook in hooks[1:]]
+            return [first.result(), *(other.result() for other in others)]
 
 
 @pytest.fixture
-def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Have the first post waited for by all others, which then go together; note how many were written at a time."""
-    sizes: list[int] = []
-    fire_all = engine.fire_all
-
-    def waiting(items: Sequence[tuple[UUID, Occurrence]], *, now: datetime) -> list[Fired]:
-        if not sizes:
-            sizes.append(len(items))
-            _until(lambda: len(posts._fire._waiting) == expected[0] - 1)
-        else:
-            sizes.append(len(items))
-        return fire_all(items, now=now)
-
-    monkeypatch.setattr(engine, "fire_all", waiting)
-    return sizes
+def batches(monkeypatch: pytest.MonkeyPatch) -> Batches:
+    made = Batches()
+    monkeypatch.setattr(engine, "fire_all", made)
+    return made
 
 
-def _at_once(*hooks: Hook, headers: dict[str, str] | None = None) -> list[int]:
-    """Post to all at the same moment, and return the statuses."""
-    expected[0] = len(hooks)
-
-    def post(hook: Hook) -> int:
-        try:  # a client that raises would raise what another thread's request has raised
-            client = Client(raise_request_exception=False)
-            return client.generic("POST", hook.path, b"{}", "application/json", headers=headers).status_code
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(len(hooks)) as pool:
-        return list(pool.map(post, hooks))
+def _post(hook: Hook, headers: dict[str, str] | None) -> int:
+    try:  # a client that raises would raise what another thread's request has raised
+        client = Client(raise_request_exception=False)
+        return client.generic("POST", hook.path, b"{}", "application/json", headers=headers).status_code
+    finally:
+        connection.close()
 
 
 def _until(holds: Any) -> None:
@@ -69,12 +76,12 @@ def _until(holds: Any) -> None:
     raise AssertionError("not in time")
 
 
-def test_ten_posts_are_ten_fires_in_two_transactions(now: datetime, batches: list[int]) -> None:
+def test_ten_posts_are_ten_fires_in_two_transactions(now: datetime, batches: Batches) -> None:
     hook = hooked(now)
 
-    assert _at_once(*[hook] * 10) == [202] * 10
+    assert batches.post(*[hook] * 10) == [202] * 10
 
-    assert batches == [1, 9]
+    assert batches.sizes == [1, 9]
     fires = hook.fires()
     assert [fire.number for fire in fires] == list(range(1, 11))
     assert Trigger.objects.get(pk=hook.trigger.pk).fires == 10
@@ -84,41 +91,53 @@ def test_ten_posts_are_ten_fires_in_two_transactions(now: datetime, batches: lis
     assert audit(now=now).clean
 
 
-def test_a_trigger_that_may_fire_three_times_accepts_three(now: datetime, batches: list[int]) -> None:
+def test_a_trigger_that_may_fire_three_times_accepts_three(now: datetime, batches: Batches) -> None:
     hook = hooked(now, max_fires=3)
 
-    assert sorted(_at_once(*[hook] * 8)) == [202] * 3 + [404] * 5
+    assert sorted(batches.post(*[hook] * 8)) == [202] * 3 + [404] * 5
 
+    assert batches.sizes == [1, 7]  # not taken apart
     trigger = Trigger.objects.get(pk=hook.trigger.pk)
     assert (trigger.status, trigger.fires, len(hook.fires())) == (TriggerStatus.COMPLETED, 3, 3)
     assert audit(now=now).clean
 
 
-def test_one_delivery_fires_once_and_all_its_posts_are_accepted(now: datetime, batches: list[int]) -> None:
+def test_one_delivery_fires_once_and_all_its_posts_are_accepted(now: datetime, batches: Batches) -> None:
     hook = hooked(now, max_fires=1)
 
-    assert _at_once(*[hook] * 8, headers={"X-GitHub-Delivery": "d1"}) == [202] * 8
+    assert batches.post(*[hook] * 8, headers={"X-GitHub-Delivery": "d1"}) == [202] * 8
 
+    assert batches.sizes == [1, 7]  # not taken apart
     assert len(hook.fires()) == 1
 
 
-def test_posts_to_many_triggers_are_written_together(now: datetime, batches: list[int]) -> None:
+def test_posts_to_many_triggers_are_written_together(now: datetime, batches: Batches) -> None:
     hooks = [hooked(now) for _ in range(6)]
 
-    assert _at_once(*hooks) == [202] * 6
+    assert batches.post(*hooks) == [202] * 6
 
-    assert batches == [1, 5]
+    assert batches.sizes == [1, 5]
     assert Fire.objects.count() == 6
     assert audit(now=now).clean
 
 
-def test_a_bad_trigger_fails_alone(now: datetime, batches: list[int]) -> None:
+def test_a_bad_trigger_fails_alone(now: datetime, batches: Batches) -> None:
     good = [hooked(now) for _ in range(5)]
     bad = hooked(now)
     Trigger.objects.filter(pk=bad.trigger.pk).update(args={"hmac_header": None, "gone": "in the next version"})
 
-    assert _at_once(good[0], bad, *good[1:]) == [202, 500, 202, 202, 202, 202]
+    assert batches.post(good[0], bad, *good[1:]) == [202, 500, 202, 202, 202, 202]
+    assert batches.sizes[:2] == [1, 5]
 
     assert bad.fires() == []
     assert Fire.objects.count() == 5
     assert audit(now=now).clean
+
+
+def test_two_posts_of_one_delivery_in_one_batch_fire_once(now: datetime, batches: Batches) -> None:
+    first, hook = hooked(now), hooked(now)
+
+    assert batches.post(first, hook, hook, headers={"Idempotency-Key": "d1"}) == [202] * 3
+
+    assert batches.sizes == [1, 2]
+    assert len(hook.fires()) == 1
