@@ -32,7 +32,7 @@ from triggers.states import TriggerStatus
 RUNS = 5
 BURST = 10_000
 NEWCOMERS = [timedelta(seconds=seconds) for seconds in (0.3, 0.6, 1.0, 1.5)]  # after the burst's instant
-LEAD = timedelta(seconds=12)  # to write the rows in
+LEAD = timedelta(seconds=25)  # to write the rows in
 LOOK = 0.02  # seconds between two looks from outside
 PATIENCE = 120.0  # seconds
 
