@@ -2,8 +2,8 @@
 
 Run `python -m tests.benchmarks.bench_cron`; it prints JSON. Cold means that neither the expression nor the zone is
 cached: the parse is counted on both sides, the loading of the zone's file on neither. Medians over runs; ratios within
-one run. Processor time is counted, so that no other process is. All zones of a sweep are loaded before it and the sweep is
-timed as one: timed call by call, each right after its zone was read, the ratio is about a third lower.
+one run. Processor time is counted, so that no other process is. All zones of a sweep are loaded before it and the sweep
+is timed as one: timed call by call, each right after its zone was read, the ratio is about a third lower.
 """
 
 from __future__ import annotations
