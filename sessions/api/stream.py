@@ -141,7 +141,10 @@ async def _frames(place: Place) -> AsyncGenerator[bytes]:
 
 async def _next(place: Place, seconds: float) -> Page:
     try:
-        return await asyncio.wait_for(place.next(), seconds)
+        # Not `wait_for`: in Python 3.11 it forgets a cancellation that comes together with a page. Django cancels
+        # once, when the client has gone: the stream would then go on for nobody, and hold its place to the end.
+        async with asyncio.timeout(seconds):
+            return await place.next()
     except TimeoutError:
         return Page()
 

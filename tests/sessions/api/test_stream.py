@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from uuid import uuid4
 
@@ -240,6 +241,32 @@ def test_it_frees_the_place_of_a_client_that_goes(
         with live.stream(server + _path(session), secret) as frames:
             assert frames.response.status_code == 200
         assert live.eventually(lambda: FEED.open_streams == 0)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_it_ends_for_a_client_that_goes_just_as_an_event_arrives(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    reader = feed.Feed()
+
+    async def arrive_and_go() -> bool:
+        place, pages = reader.enter(uuid4(), key_id=uuid4(), after=0), asyncio.Queue[feed.Page]()
+        monkeypatch.setattr(place, "next", pages.get)
+        client = asyncio.create_task(_drain(stream._frames(place)))
+        await asyncio.sleep(0)
+        pages.put_nowait(feed.Page(b"an event", 1))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        client.cancel()
+        await asyncio.wait([client], timeout=live.PATIENCE)
+        return client.cancelled()
+
+    assert asyncio.run(arrive_and_go())
+    assert reader.open_streams == 0
+    assert reader.join(live.PATIENCE)
+
+
+async def _drain(frames: AsyncIterator[bytes]) -> None:
+    async for _ in frames:
+        pass
 
 
 def test_it_frees_the_place_of_a_client_that_takes_nothing(
