@@ -6,16 +6,17 @@ Every function here is called inside a transaction that holds the session's lock
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from sessions.exceptions import Conflict
 from sessions.models import AgentSession, Turn, Wake
+from sessions.reads import Read
 from sessions.runtime.prompt import WakePart
 from sessions.script import Script
 from sessions.signals import wake_settled
@@ -55,18 +56,23 @@ def post(wakes: Sequence[NewWake], *, now: datetime, script: Script | None = Non
     return rows
 
 
-def pending(session_ids: Sequence[UUID]) -> dict[UUID, list[Wake]]:
+_PENDING = Read(
+    Wake,
+    "SELECT w.* FROM rewake_wake w WHERE w.session_id IN ({ids}) AND w.status = 'pending' ORDER BY w.created_at, w.id",
+)
+_TAKEN = Read(
+    Wake,
+    "SELECT w.id, w.session_id, w.status, w.source FROM rewake_wake w "
+    "WHERE w.turn_id IN ({turns}) AND w.status = 'taken' ORDER BY w.id",
+)
+
+
+def pending(session_ids: Collection[UUID]) -> dict[UUID, list[Wake]]:
     """Return each session's pending wakes, in the order in which they were posted."""
     waiting: dict[UUID, list[Wake]] = {session_id: [] for session_id in session_ids}
-    rows = Wake.objects.filter(session_id__in=session_ids, status=WakeStatus.PENDING)
-    for wake in rows.order_by("created_at", "pk"):
+    for wake in _PENDING(ids=session_ids):
         waiting[wake.session_id].append(wake)
     return waiting
-
-
-def has_pending(session_id: UUID) -> bool:
-    """Return whether anything waits in the session's inbox."""
-    return Wake.objects.filter(session_id=session_id, status=WakeStatus.PENDING).exists()
 
 
 def next_share(wakes: Sequence[Wake]) -> list[Wake]:
@@ -89,19 +95,16 @@ def next_share(wakes: Sequence[Wake]) -> list[Wake]:
     return share
 
 
-def take(shares: Mapping[UUID, Sequence[Wake]]) -> None:
-    """Hand each session's share of pending wakes to its live turn, of which there is one: all in one statement."""
-    wakes = [wake for share in shares.values() for wake in share]
-    live = Turn.objects.filter(session=OuterRef("session"), status=TurnStatus.RUNNING).values("pk")
-    rows = Wake.objects.filter(pk__in=[wake.pk for wake in wakes])
-    WAKES.move(rows, WakeStatus.TAKEN, turn=Subquery(live), deliveries=F("deliveries") + 1)
-    for wake in wakes:
-        wake.status, wake.deliveries = WakeStatus.TAKEN, wake.deliveries + 1
+def take(turn: Turn, share: Sequence[Wake], script: Script) -> None:
+    """Hand a session's share of pending wakes to its live turn, as part of a script."""
+    for deliveries in {wake.deliveries for wake in share}:
+        alike = [wake for wake in share if wake.deliveries == deliveries]
+        script.move(WAKES, alike, WakeStatus.TAKEN, turn_id=turn.pk, deliveries=deliveries + 1)
 
 
-def settle(turn: Turn, *, now: datetime) -> None:
-    """Acknowledge what a turn took: its wakes are done."""
-    _end(_taken_by(turn), WakeStatus.DONE, "", now)
+def settle(turns: Collection[Turn], script: Script, *, now: datetime) -> None:
+    """Acknowledge what turns took: their wakes are done. It goes with the script, which is run."""
+    _end(_TAKEN(turns=[turn.pk for turn in turns]), WakeStatus.DONE, "", now=now, script=script)
 
 
 def give_back(turn: Turn, reason: str, *, now: datetime) -> list[Wake]:
@@ -123,7 +126,7 @@ def lose(turn: Turn, reason: str, *, max_losses: int, now: datetime) -> None:
 
 def quarantine(wakes: QuerySet[Wake], reason: str, *, now: datetime) -> None:
     """Set wakes aside as failed, for an operator to retry."""
-    ended = _end(wakes, WakeStatus.QUARANTINED, reason, now)
+    ended = _end(_endable(wakes, WakeStatus.QUARANTINED), WakeStatus.QUARANTINED, reason, now=now)
     append([_notice(EventType.WAKE_QUARANTINED, wake, reason) for wake in ended], now=now)
 
 
@@ -134,7 +137,7 @@ def quarantine_taken(turn: Turn, reason: str, *, now: datetime) -> None:
 
 def withdraw(wakes: QuerySet[Wake], reason: str, *, now: datetime) -> int:
     """End wakes that have not ended, since nobody should run them any more; return how many."""
-    return len(_end(wakes, WakeStatus.WITHDRAWN, reason, now))
+    return len(_end(_endable(wakes, WakeStatus.WITHDRAWN), WakeStatus.WITHDRAWN, reason, now=now))
 
 
 def retry(wake: Wake, *, now: datetime) -> None:
@@ -211,15 +214,18 @@ def _taken_by(turn: Turn) -> QuerySet[Wake]:
     return Wake.objects.filter(turn=turn, status=WakeStatus.TAKEN)
 
 
-def _end(rows: QuerySet[Wake], status: WakeStatus, reason: str, now: datetime) -> list[Wake]:
-    wakes = list(rows.filter(status__in=WAKES.sources(status)).defer("payload"))
-    ids = [wake.pk for wake in wakes]
-    if not ids:
-        return []
-    WAKES.move(Wake.objects.filter(pk__in=ids), status, settled_at=now, reason=cut(reason, 2000))
-    for wake in wakes:
-        wake.status, wake.settled_at, wake.reason = status, now, reason
-    wake_settled.send(Wake, wakes=wakes, now=now)
+def _endable(rows: QuerySet[Wake], status: WakeStatus) -> list[Wake]:
+    return list(rows.filter(status__in=WAKES.sources(status)).defer("payload"))
+
+
+def _end(
+    wakes: Sequence[Wake], status: WakeStatus, reason: str, *, now: datetime, script: Script | None = None
+) -> Sequence[Wake]:
+    script = script or Script()
+    script.move(WAKES, wakes, status, settled_at=now, reason=cut(reason, 2000))
+    script.run()
+    if wakes:
+        wake_settled.send(Wake, wakes=wakes, now=now)
     return wakes
 
 

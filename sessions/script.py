@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import JSONField, Model
+
+from sessions.machine import Machine
+
+S = TypeVar("S", bound=StrEnum)
 
 _PLAIN = (str, int, bool, type(None))  # what both databases take as it is
 
@@ -28,11 +33,29 @@ class Script:
         if rows:
             start, fields, values = _insertion(type(rows[0]))
             self._add(start + ", ".join([values] * len(rows)), [(row, field) for row in rows for field in fields])
+            for row in rows:
+                row._state.adding = False  # noqa: SLF001 (so that a later `save` is an UPDATE, as after `bulk_create`)
 
     def update(self, row: Model, *names: str) -> None:
         """Add an UPDATE of some of a row's columns to what the row holds; whoever does has locked it."""
         start, fields = _change(type(row), names)
         self._add(start, [(row, field) for field in fields])
+
+    def move(self, machine: Machine[S], rows: Sequence[Model], target: S, **fields: Any) -> None:
+        """Add the UPDATE by which `Machine.move` moves rows of one model to a status, and set these to what it sets.
+
+        How many moved does not come back: whoever moves rows this way has locked them.
+        """
+        if not rows:
+            return
+        for row in rows:
+            for name, value in {"status": target, **fields}.items():
+                setattr(row, name, value)
+        start, changed, key, status = _moving(type(rows[0]), tuple(fields))
+        sources = sorted(machine.sources(target))
+        sql = f"{start} IN ({_marks(rows)}) AND {status.column} IN ({_marks(sources)})"
+        cells = [(rows[0], field) for field in changed] + [(row, key) for row in rows]
+        self._add(sql, cells, sources)
 
     def run(self) -> None:
         """Send all: to PostgreSQL at once, to SQLite one by one, since it takes no more and is not far."""
@@ -41,9 +64,9 @@ class Script:
                 cursor.execute(sql, parameters)
         self._statements = []
 
-    def _add(self, sql: str, cells: Sequence[tuple[Model, Any]]) -> None:
+    def _add(self, sql: str, cells: Sequence[tuple[Model, Any]], more: Sequence[Any] = ()) -> None:
         ready = [_stored(field, getattr(row, field.attname), self._connection) for row, field in cells]
-        self._statements.append((sql, ready))
+        self._statements.append((sql, [*ready, *more]))
 
     def _joined(self) -> list[tuple[str, list[Any]]]:
         if not self._statements:
@@ -52,18 +75,13 @@ class Script:
         return [(sql, [parameter for _, parameters in self._statements for parameter in parameters])]
 
 
-def stored(model: type[Model], name: str, value: Any) -> Any:
-    """Return a value as raw SQL takes it to compare it with a model's column."""
-    return _stored(_options(model).get_field(name), value, connections[DEFAULT_DB_ALIAS])
-
-
 @lru_cache
 def _insertion(model: type[Model]) -> tuple[str, list[Any], str]:
     """Return the start of an INSERT, the fields in their order, and the placeholders of one row."""
     options = _options(model)
     fields = [field for field in options.concrete_fields if not field.primary_key or field.has_default()]
     columns = ", ".join(f'"{field.column}"' for field in fields)
-    values = f"({', '.join(['%s'] * len(fields))})"
+    values = f"({_marks(fields)})"
     return f'INSERT INTO "{options.db_table}" ({columns}) VALUES ', fields, values  # noqa: S608 (names of ours)
 
 
@@ -72,10 +90,25 @@ def _change(model: type[Model], names: tuple[str, ...]) -> tuple[str, list[Any]]
     """Return an UPDATE of one row, and the fields of its parameters in their order."""
     options = _options(model)
     fields = [options.get_field(name) for name in names]
-    columns = ", ".join(f'"{field.column}" = %s' for field in fields)
     key = options.pk
-    sql = f'UPDATE "{options.db_table}" SET {columns} WHERE "{key.column}" = %s'  # noqa: S608 (names of ours)
-    return sql, [*fields, key]
+    return f'{_setting(options, fields)} WHERE "{key.column}" = %s', [*fields, key]
+
+
+@lru_cache
+def _moving(model: type[Model], names: tuple[str, ...]) -> tuple[str, list[Any], Any, Any]:
+    """Return an UPDATE of status and other columns up to its ids, what it sets, the key's field and the status's."""
+    options = _options(model)
+    fields = [options.get_field(name) for name in ("status", *names)]
+    return f'{_setting(options, fields)} WHERE "{options.pk.column}"', fields, options.pk, fields[0]
+
+
+def _setting(options: Any, fields: Sequence[Any]) -> str:
+    columns = ", ".join(f'"{field.column}" = %s' for field in fields)
+    return f'UPDATE "{options.db_table}" SET {columns}'  # noqa: S608 (names of ours)
+
+
+def _marks(items: Sequence[Any]) -> str:
+    return ", ".join(["%s"] * len(items))
 
 
 def _options(model: type[Model]) -> Any:

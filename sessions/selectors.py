@@ -111,12 +111,6 @@ def seq_of_turn(session_id: UUID, turn_id: UUID) -> int | None:
     return starts.values_list("seq", flat=True).first()
 
 
-def history(session_id: UUID) -> list[Any]:
-    """Return the message history of a session: what each of its turns added, oldest first."""
-    stored = Turn.objects.filter(session_id=session_id).exclude(history="").order_by("started_at", "pk")
-    return [message for part in stored.values_list("history", flat=True) for message in decrypt(part)]
-
-
 def state(row: AgentSession) -> dict[str, Any]:
     """Return the adapter's own state of a session."""
     return decrypt(row.state) if row.state else {}

@@ -114,7 +114,7 @@ def terminate(session_id: UUID, *, reason: str = "terminated by an operator", no
     live = Turn.objects.filter(session=session, status=TurnStatus.RUNNING).first()
     withdrawn = inbox.withdraw(Wake.objects.filter(session=session), reason, now=now)
     if live:
-        turns.end(live.pk, turns.Ending(TurnStatus.INTERRUPTED, turns.Fate.DONE, reason), now=now)
+        turns.end(live, turns.Ending(TurnStatus.INTERRUPTED, turns.Fate.DONE, reason), now=now)
     answers = session_terminated.send(AgentSession, session=session, reason=reason, now=now)
     ended = sum(int(count or 0) for _, count in answers)
     receipt = {"reason": reason, "cancelled_triggers": ended, "withdrawn_wakes": withdrawn}
@@ -172,10 +172,10 @@ def bind_tools(turn: Turn, *, clock: Callable[[], datetime]) -> list[BoundTool]:
 
 def call_tool(turn: Turn, tool: SessionTool, args: dict[str, Any], *, now: datetime) -> dict[str, Any]:
     """Call a session tool from within a live turn, with the call and its result in the transcript."""
-    if not turns.record(turn.pk, EventType.TOOL_CALL, {"tool": tool.name, "args": args}, now=now):
+    if not turns.record(turn, EventType.TOOL_CALL, {"tool": tool.name, "args": args}, now=now):
         return {"error": {"code": "not_found", "message": "this turn is over; nothing was done"}}
     result = tool.call(turns.context_of(turn), args, now=now)
-    turns.record(turn.pk, EventType.TOOL_RESULT, {"tool": tool.name, "result": result}, now=now)
+    turns.record(turn, EventType.TOOL_RESULT, {"tool": tool.name, "result": result}, now=now)
     return result
 
 

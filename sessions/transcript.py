@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet
 
 from sessions.models import AgentSession, Event
+from sessions.reads import Read
 from sessions.script import Script
 from sessions.secrecy import mask
 from sessions.states import EventType
@@ -27,28 +27,25 @@ class Entry:
     payload: dict[str, Any] = field(default_factory=dict)
 
 
-def lock(session_ids: Iterable[UUID] | QuerySet[Any, Any]) -> dict[UUID, AgentSession]:
+_LOCK = Read(AgentSession, "SELECT s.* FROM rewake_session s WHERE s.id IN ({ids}) ORDER BY s.id {lock:s}")
+
+
+def lock(session_ids: Iterable[UUID]) -> dict[UUID, AgentSession]:
     """Lock sessions until the transaction ends, in an order that all share, so that none deadlock.
 
     Whoever locks a session and anything that belongs to it (trigger, turn, wake) locks the
-    session first. Unknown ids are absent from the answer. The ids may be a query for them.
+    session first. Unknown ids are absent from the answer.
     """
-    ids = session_ids if isinstance(session_ids, QuerySet) else set(session_ids)
-    rows = AgentSession.objects.select_for_update().filter(pk__in=ids).order_by("pk")
-    return {session.pk: session for session in rows}
+    return {session.pk: session for session in _LOCK(ids=set(session_ids))}
 
 
 @transaction.atomic(savepoint=False)  # two statements fewer, and nobody goes on after half an append
-def append(entries: Sequence[Entry], *, now: datetime) -> list[Event]:
+def append(entries: Sequence[Entry], *, now: datetime) -> None:
     """Append lines to their sessions' transcripts, in the order given, secrets masked."""
-    if not entries:
-        return []
-    ids = {entry.session_id for entry in entries}
-    rows = AgentSession.objects.select_for_update().only("last_seq").filter(pk__in=ids).order_by("pk")
-    script = Script()
-    events = _number(entries, {session.pk: session for session in rows}, script, now=now)
-    script.run()
-    return Event.objects.bulk_create(events)
+    if entries:
+        script = Script()
+        write(entries, lock(entry.session_id for entry in entries), script, now=now)
+        script.run()
 
 
 def write(entries: Sequence[Entry], sessions: Mapping[UUID, AgentSession], script: Script, *, now: datetime) -> None:

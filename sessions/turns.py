@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hmac import compare_digest
@@ -18,22 +18,25 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, F, Min
+from django.db.models import F
 
 from sessions import doorbell, inbox
 from sessions.instants import iso
 from sessions.models import AgentSession, Turn, Wake
+from sessions.reads import Read
 from sessions.runtime.prompt import compose
-from sessions.secrecy import TURN, digest, encrypt, mint
+from sessions.script import Script
+from sessions.secrecy import TURN, decrypt, digest, encrypt, mint
 from sessions.states import TURNS, EventType, TurnStatus, WakeSource
 from sessions.text import cut
 from sessions.tools import ToolContext
-from sessions.transcript import Entry, append, lock
+from sessions.transcript import Entry, append, lock, write
 
 RETRY_AFTER = (5, 30, 120, 600, 1800, 7200)  # seconds after a transport fault; the last one repeats
 RETRY_AFTER_CAP = 86_400  # seconds: no provider may ask for more
 JITTER = 0.2
 HOUR = timedelta(hours=1)
+Jitter = Callable[[float, float], float]  # a random number between two, `random.uniform` but in tests
 STALLED = "its worker stopped renewing the lease: killed, cut off or stalled"
 STOPPED = "the process that ran it was stopped or killed"
 
@@ -56,10 +59,13 @@ class Begun:
     session: AgentSession
     prompt: str
     token: str
+    wakes: Sequence[Wake]
+    history: Sequence[str] = ()  # what each earlier turn of the session added, encrypted
 
     @property
-    def context(self) -> ToolContext:
-        return context_of(self.turn)
+    def messages(self) -> list[Any]:
+        """The session's message history, oldest first. Raises `Unreadable`."""
+        return [message for part in self.history for message in decrypt(part)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,6 @@ class Ending:
     status: TurnStatus
     fate: Fate
     reason: str = ""
-    text: str = ""
     history: list[Any] = field(default_factory=list)
     state: dict[str, Any] | None = None
     usage: dict[str, int] = field(default_factory=dict)
@@ -88,51 +93,60 @@ def begin(session_ids: Iterable[UUID], *, worker: str, now: datetime) -> list[Be
     else came first.
     """
     sessions = {pk: session for pk, session in lock(session_ids).items() if not session.terminated_at}
-    for busy in Turn.objects.filter(session_id__in=sessions, status=TurnStatus.RUNNING).values_list(
-        "session_id", flat=True
-    ):
-        del sessions[busy]
-    shares = _shares(sessions, now)
+    script = Script()
+    shares = _shares(sessions, script, now)
     begun = [_new(sessions[session_id], share, worker, now) for session_id, share in shares.items()]
-    Turn.objects.bulk_create([item.turn for item in begun])
-    inbox.take(shares)
-    append([entry for item in begun for entry in _opening(item, shares[item.session.pk])], now=now)
-    if rung_for := [item.session.pk for item in begun if item.session.rings]:
-        AgentSession.objects.filter(pk__in=rung_for).update(rings=0, rung_at=None)
-    return begun
+    script.insert([item.turn for item in begun])
+    for item in begun:
+        inbox.take(item.turn, item.wakes, script)
+        if item.session.rings:
+            item.session.rings, item.session.rung_at = 0, None
+            script.update(item.session, "rings", "rung_at")
+    write([entry for item in begun for entry in _opening(item)], sessions, script, now=now)
+    script.run()
+    return _with_histories(begun)
 
 
 @transaction.atomic
-def steer(turn_id: UUID, *, now: datetime) -> str:
+def steer(turn: Turn, *, now: datetime) -> str:
     """Take into a live turn the pending wakes that may join it; return their prompt, empty if none."""
-    turn = Turn.objects.get(pk=turn_id)
-    lock([turn.session_id])
-    turn = Turn.objects.get(pk=turn_id)
-    if turn.status != TurnStatus.RUNNING:
+    sessions = lock([turn.session_id])
+    if not is_live(turn.pk):
         return ""
     share = inbox.next_share(inbox.pending([turn.session_id])[turn.session_id])
     if not share or not inbox.may_join(share):
         return ""
-    inbox.take({turn.session_id: share})
     prompt = compose([inbox.part_of(wake) for wake in share], now=now)
-    append([_said(turn, prompt, share, steered=True)], now=now)
+    script = Script()
+    inbox.take(turn, share, script)
+    write([_said(turn, prompt, share, steered=True)], sessions, script, now=now)
+    script.run()
     return prompt
 
 
 @transaction.atomic
-def record(turn_id: UUID, type_: EventType, payload: dict[str, Any], *, now: datetime) -> bool:
+def record(turn: Turn, type_: EventType, payload: dict[str, Any], *, now: datetime) -> bool:
     """Append an event of a live turn to the transcript; return false, writing nothing, if it is over."""
-    session_id = Turn.objects.values_list("session_id", flat=True).get(pk=turn_id)
-    lock([session_id])
-    if not is_live(turn_id):
+    sessions = lock([turn.session_id])
+    if not is_live(turn.pk):
         return False
-    append([Entry(session_id, type_, {"turn_id": str(turn_id), **payload})], now=now)
+    script = Script()
+    write([Entry(turn.session_id, type_, {"turn_id": str(turn.pk), **payload})], sessions, script, now=now)
+    script.run()
     return True
+
+
+_LIVE = Read(
+    Turn,
+    "SELECT t.id, t.session_id, EXISTS ("
+    "  SELECT 1 FROM rewake_wake w WHERE w.session_id = t.session_id AND w.status = 'pending'"
+    ") AS more_waits FROM rewake_turn t WHERE t.id IN ({turns}) AND t.status = 'running'",
+)
 
 
 def is_live(turn_id: UUID) -> bool:
     """Return whether the turn still runs. Certain only under its session's lock."""
-    return Turn.objects.filter(pk=turn_id, status=TurnStatus.RUNNING).exists()
+    return bool(_LIVE(turns=[turn_id]))
 
 
 def renew(turn_ids: Collection[UUID], *, now: datetime) -> dict[UUID, str]:
@@ -155,33 +169,32 @@ def request_interrupt(session: AgentSession, reason: str, *, now: datetime) -> b
     return bool(live.update(interrupt_requested_at=now, interrupt_reason=cut(reason, 200)))
 
 
-@transaction.atomic
-def end(
-    turn_id: UUID, ending: Ending, *, now: datetime, jitter: Callable[[float, float], float] = random.uniform
-) -> bool:
+def end(turn: Turn, ending: Ending, *, now: datetime, jitter: Jitter = random.uniform) -> bool:
     """End a live turn, settle its wakes and close its part of the transcript, in one transaction.
 
     Returns false, and writes nothing, if the turn is no longer live: it was lost, or its session
     terminated, while its worker still ran.
     """
-    [session] = lock(Turn.objects.filter(pk=turn_id).values("session_id")).values()
-    turn = Turn(pk=turn_id, session=session)  # nothing more of it is read below
-    moved = TURNS.move(
-        Turn.objects.filter(pk=turn_id),
-        ending.status,
-        ended_at=now,
-        reason=cut(ending.reason, 2000),
-        usage=ending.usage,
-        history=encrypt(ending.history) if ending.history else "",
-    )
-    if not moved:
-        return False
-    _settle_wakes(turn, ending, _next_try(session, ending, now, jitter), now)
-    append([_closing(turn, ending)], now=now)
-    _update_session(session, ending)
-    if ending.fate != Fate.BACK and inbox.has_pending(session.pk):
-        doorbell.ring([session.pk])
-    return True
+    [ended] = end_all([(turn, ending)], now=now, jitter=jitter)
+    return ended
+
+
+@transaction.atomic
+def end_all(items: Sequence[tuple[Turn, Ending]], *, now: datetime, jitter: Jitter = random.uniform) -> list[bool]:
+    """Do as `end` does for turns of several sessions, in one transaction of the same few statements."""
+    sessions = lock(turn.session_id for turn, _ in items)
+    live = {turn.pk: turn for turn in _LIVE(turns=[turn.pk for turn, _ in items])}
+    ending = [(live[turn.pk], ending) for turn, ending in items if turn.pk in live]
+    script = Script()
+    for turn, how in ending:
+        _close(turn, sessions[turn.session_id], how, script=script, now=now)
+    inbox.settle([turn for turn, how in ending if how.fate == Fate.DONE], script, now=now)
+    for turn, how in ending:
+        if how.fate != Fate.DONE:
+            _settle_otherwise(turn, how, _next_try(sessions[turn.session_id], how, now, jitter), now)
+    append([_closing(turn, how) for turn, how in ending], now=now)
+    doorbell.ring(turn.session_id for turn, how in ending if how.fate != Fate.BACK and _waits(turn, how))
+    return [turn.pk in live for turn, _ in items]
 
 
 def rescue(*, now: datetime, whatever_lease: bool = False) -> int:
@@ -216,46 +229,65 @@ def live_by_token(token: str) -> Turn | None:
     return Turn.objects.filter(token_hash=digest(token), status=TurnStatus.RUNNING).first()
 
 
-def _shares(sessions: dict[UUID, AgentSession], now: datetime) -> dict[UUID, list[Wake]]:
-    pending = inbox.pending(list(sessions))
-    recent = _recent_triggered_turns([pk for pk, wakes in pending.items() if wakes], now)
+_STANDING = Read(
+    AgentSession,
+    "SELECT s.id, EXISTS (SELECT 1 FROM rewake_turn t WHERE t.session_id = s.id AND t.status = 'running') AS busy, ("
+    "  SELECT COUNT(*) FROM rewake_turn t WHERE t.session_id = s.id AND t.triggered AND t.started_at > {since}"
+    ") AS recent FROM rewake_session s WHERE s.id IN ({ids})",
+)
+_HISTORIES = Read(
+    Turn,
+    "SELECT t.id, t.session_id, t.history FROM rewake_turn t "
+    "WHERE t.session_id IN ({ids}) AND t.history <> '' ORDER BY t.started_at, t.id",
+)
+
+
+def _shares(sessions: dict[UUID, AgentSession], script: Script, now: datetime) -> dict[UUID, list[Wake]]:
+    """Return what each of the sessions that can begin a turn would run. They are locked: what is read now is so."""
+    idle = {row.pk: row.recent for row in _STANDING(ids=sessions, since=now - HOUR) if not row.busy}
     shares = {}
-    for session_id, wakes in pending.items():
-        allowed = _allowed(sessions[session_id], wakes, recent.get(session_id), now)
+    for session_id, wakes in inbox.pending(idle).items():
+        allowed = _allowed(sessions[session_id], wakes, idle[session_id], script=script, now=now)
         if share := inbox.next_share(allowed):
             shares[session_id] = share
     return shares
 
 
-def _allowed(
-    session: AgentSession, wakes: list[Wake], recent: tuple[int, datetime] | None, now: datetime
-) -> list[Wake]:
-    """Leave out what must wait: all but a person's messages, while the session is held or over its hourly limit."""
+def _allowed(session: AgentSession, wakes: list[Wake], recent: int, *, script: Script, now: datetime) -> list[Wake]:
+    """Leave out what must wait: all but a person's messages, while the session is held or over its hourly limit.
+
+    `recent`: how many triggered turns it has had within an hour.
+    """
     persons = [wake for wake in wakes if wake.source == WakeSource.PERSON]
     if session.held_until and session.held_until > now:
         return persons
     limit = settings.AGENT_MAX_TRIGGERED_TURNS_PER_HOUR
     if persons and persons[0] in inbox.next_share(wakes):
         return wakes
-    if wakes and recent and recent[0] >= limit:
-        reason = f"the session has had {recent[0]} triggered turns within an hour, its limit is {limit}"
-        _hold(wakes, recent[1] + HOUR, reason, now)
+    if wakes and recent >= limit:
+        reason = f"the session has had {recent} triggered turns within an hour, its limit is {limit}"
+        _hold(session, wakes, reason, script=script, now=now)
         return persons
     return wakes
 
 
-def _recent_triggered_turns(session_ids: Sequence[UUID], now: datetime) -> dict[UUID, tuple[int, datetime]]:
-    recent = Turn.objects.filter(session_id__in=session_ids, triggered=True, started_at__gt=now - HOUR)
-    counted = recent.values("session_id").annotate(count=Count("pk"), first=Min("started_at"))
-    return {row["session_id"]: (row["count"], row["first"]) for row in counted}
-
-
-def _hold(wakes: Sequence[Wake], until: datetime, reason: str, now: datetime) -> None:
-    session_id = wakes[0].session_id
-    AgentSession.objects.filter(pk=session_id).update(held_until=until, hold_reason=cut(reason, 500))
+def _hold(session: AgentSession, wakes: Sequence[Wake], reason: str, *, script: Script, now: datetime) -> None:
+    """Hold a session until its first triggered turn of the last hour is an hour old."""
+    recent = Turn.objects.filter(session=session, triggered=True, started_at__gt=now - HOUR)
+    until = recent.order_by("started_at").values_list("started_at", flat=True)[0] + HOUR
+    session.held_until, session.hold_reason = until, cut(reason, 500)
+    script.update(session, "held_until", "hold_reason")
     waiting = [str(wake.pk) for wake in wakes if wake.source != WakeSource.PERSON]
     payload = {"wakes": waiting, "reason": reason, "next_attempt_at": iso(until)}
-    append([Entry(session_id, EventType.WAKE_REQUEUED, payload)], now=now)
+    write([Entry(session.pk, EventType.WAKE_REQUEUED, payload)], {session.pk: session}, script, now=now)
+
+
+def _with_histories(begun: Sequence[Begun]) -> list[Begun]:
+    """Read the histories of all at once: one statement, and no turn needs a connection of its own for it."""
+    histories: dict[UUID, list[str]] = {item.session.pk: [] for item in begun}
+    for row in _HISTORIES(ids=histories) if begun else ():
+        histories[row.session_id].append(row.history)
+    return [replace(item, history=histories[item.session.pk]) for item in begun]
 
 
 def _new(session: AgentSession, share: Sequence[Wake], worker: str, now: datetime) -> Begun:
@@ -272,11 +304,11 @@ def _new(session: AgentSession, share: Sequence[Wake], worker: str, now: datetim
         token_hash=digest(token),
     )
     parts = [inbox.part_of(wake) for wake in share]
-    return Begun(turn=turn, session=session, prompt=compose(parts, now=now), token=token)
+    return Begun(turn=turn, session=session, prompt=compose(parts, now=now), token=token, wakes=share)
 
 
-def _opening(begun: Begun, share: Sequence[Wake]) -> list[Entry]:
-    turn = begun.turn
+def _opening(begun: Begun) -> list[Entry]:
+    turn, share = begun.turn, begun.wakes
     redelivered = [str(wake.pk) for wake in share if wake.deliveries > 1]
     payload: dict[str, Any] = {
         "turn_id": str(turn.pk),
@@ -303,10 +335,27 @@ def _stop_reason(turn: Turn, now: datetime) -> str:
     return ""
 
 
-def _settle_wakes(turn: Turn, ending: Ending, next_try: datetime, now: datetime) -> None:
-    if ending.fate == Fate.DONE:
-        inbox.settle(turn, now=now)
-    elif ending.fate == Fate.QUARANTINED:
+def _close(turn: Turn, session: AgentSession, ending: Ending, *, script: Script, now: datetime) -> None:
+    """Write how a live turn ended, and what that leaves in its session."""
+    history = encrypt(ending.history) if ending.history else ""
+    told = {"reason": cut(ending.reason, 2000), "usage": ending.usage, "history": history}
+    script.move(TURNS, [turn], ending.status, ended_at=now, **told)
+    if ending.state is not None and (ending.state or session.state):
+        session.state = encrypt(ending.state) if ending.state else ""
+        script.update(session, "state")
+    if ending.status == TurnStatus.COMPLETED and (session.failures or session.held_until):
+        session.failures, session.held_until, session.hold_reason = 0, None, ""
+        script.update(session, "failures", "held_until", "hold_reason")
+
+
+def _waits(turn: Any, ending: Ending) -> bool:
+    """Return whether something in the inbox can be run now: what waited, or what this turn has just given back."""
+    return bool(turn.more_waits) or ending.fate in (Fate.RETURNED, Fate.LOST)
+
+
+def _settle_otherwise(turn: Turn, ending: Ending, next_try: datetime, now: datetime) -> None:
+    """Settle the wakes of a turn that did not do them."""
+    if ending.fate == Fate.QUARANTINED:
         inbox.quarantine_taken(turn, ending.reason, now=now)
     elif ending.fate == Fate.LOST:
         inbox.lose(turn, ending.reason, max_losses=settings.AGENT_WAKE_MAX_ATTEMPTS, now=now)
@@ -323,9 +372,7 @@ def _back_off(turn: Turn, ending: Ending, next_try: datetime, now: datetime) -> 
     inbox.give_back(turn, f"{ending.reason}; next try at {iso(next_try.replace(microsecond=0))}", now=now)
 
 
-def _next_try(
-    session: AgentSession, ending: Ending, now: datetime, jitter: Callable[[float, float], float]
-) -> datetime:
+def _next_try(session: AgentSession, ending: Ending, now: datetime, jitter: Jitter) -> datetime:
     if ending.retry_after is not None:
         return now + timedelta(seconds=min(max(ending.retry_after, 1.0), RETRY_AFTER_CAP))
     usual = RETRY_AFTER[min(session.failures, len(RETRY_AFTER) - 1)]
@@ -339,19 +386,9 @@ def _closing(turn: Turn, ending: Ending) -> Entry:
     return Entry(turn.session_id, EventType.TURN_ENDED, payload)
 
 
-def _update_session(session: AgentSession, ending: Ending) -> None:
-    fields: dict[str, Any] = {}
-    if ending.state is not None and (ending.state or session.state):
-        fields["state"] = encrypt(ending.state) if ending.state else ""
-    if ending.status == TurnStatus.COMPLETED and (session.failures or session.held_until):
-        fields |= {"failures": 0, "held_until": None, "hold_reason": ""}
-    if fields:
-        AgentSession.objects.filter(pk=session.pk).update(**fields)
-
-
 @transaction.atomic
 def _rescue(turn: Turn, reason: str, now: datetime) -> bool:
     lock([turn.session_id])
     if not Turn.objects.filter(pk=turn.pk, lease_expires_at=turn.lease_expires_at).exists():
         return False  # it was renewed after all
-    return end(turn.pk, Ending(TurnStatus.LOST, Fate.LOST, reason), now=now)
+    return end(turn, Ending(TurnStatus.LOST, Fate.LOST, reason), now=now)

@@ -13,6 +13,7 @@ from sessions import services as session_services
 from sessions import turns
 from sessions.models import AgentSession, Turn
 from sessions.runtime.keeper import Watch
+from sessions.secrecy import decrypt
 from sessions.tools import ToolContext
 from triggers import services
 from triggers.models import Trigger
@@ -37,7 +38,7 @@ def end_turn(turn: Turn, now: datetime, **fields: Any) -> bool:
     """End a turn, as completed unless told otherwise."""
     defaults: dict[str, Any] = {"status": "completed", "fate": turns.Fate.DONE}
     ending = turns.Ending(**(defaults | fields))
-    return turns.end(turn.pk, ending, now=now, jitter=lambda low, high: 1.0)
+    return turns.end(turn, ending, now=now, jitter=lambda low, high: 1.0)
 
 
 def context_in(session: AgentSession, now: datetime) -> ToolContext:
@@ -63,6 +64,12 @@ def armed_session(now: datetime, kind: str = "webhook", **fields: Any) -> Trigge
     trigger = arm(session, now, kind, **fields).trigger
     end_turn(Turn.objects.get(pk=trigger.turn_id), now)
     return trigger
+
+
+def history_of(session: AgentSession) -> list[Any]:
+    """Return what a session's turns have kept of their message history, oldest first."""
+    kept = Turn.objects.filter(session=session).exclude(history="").order_by("started_at", "pk")
+    return [message for part in kept.values_list("history", flat=True) for message in decrypt(part)]
 
 
 class StillKeeper:

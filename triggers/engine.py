@@ -8,25 +8,25 @@ append the event. The doorbell rings after the commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
-from django.db.models import Q, QuerySet
+from django.db import DatabaseError, IntegrityError, OperationalError, transaction
+from django.db.models import Q
 
 from sessions import doorbell
 from sessions.instants import iso
 from sessions.models import AgentSession
-from sessions.script import stored
+from sessions.reads import Read
 from sessions.transcript import lock
 from triggers import ledger
 from triggers.kinds.base import CatchUp, TimeKind
 from triggers.ledger import Occurrence
-from triggers.models import Fire, Trigger
+from triggers.models import Trigger
 from triggers.moves import change_status, count_failure
 from triggers.recording import Plan, counted, expiry_reason, lateness, write
 from triggers.registry import KINDS
@@ -87,43 +87,41 @@ def fire_all(items: Sequence[tuple[UUID, Occurrence]], *, now: datetime) -> list
 
 @transaction.atomic
 def _fire_all(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[Fired]:
-    armed = _lock_armed(items, now)
-    sessions = {trigger.session_id: AgentSession(pk=trigger.session_id, last_seq=trigger.last_seq) for trigger in armed}
+    ids, keys = {trigger_id for trigger_id, _ in items}, {occurrence.key for _, occurrence in items}
+    armed = _LOCK_ARMED(ids=ids, keys=keys, now=now)
     ready = {trigger.pk: trigger for trigger in armed}
     doubtful = [item for item in items if item[0] not in ready or ready[item[0]].knows_some]
     known = ledger.recorded([(pk, occurrence.key) for pk, occurrence in doubtful]) if doubtful else set()
     plans: list[Plan] = []
     answers = [_plan_fire(item, ready, known=known, plans=plans, now=now) for item in items]
-    write(plans, sessions, now)
+    write(plans, _sessions_of(armed), now)
     doorbell.ring_soon(plan.trigger.session_id for plan in plans)
     return answers
 
 
-_LOCK_ARMED = """
-SELECT t.*, s.last_seq AS last_seq, EXISTS (
-  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence IN ({keys})
-) AS knows_some
-FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id
-WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.expires_at > %s
-ORDER BY t.session_id, t.id {lock}
-"""
+# Each of these locks triggers, and each one's session before it. Each trigger comes with its session's `last_seq`.
+_LOCK_ARMED = Read(
+    Trigger,
+    "SELECT t.*, s.last_seq AS last_seq, EXISTS ("
+    "  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence IN ({keys})"
+    ") AS knows_some FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id "
+    "WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.expires_at > {now} ORDER BY t.session_id, t.id {lock:s, t}",
+)
+_LOCK_DUE = Read(
+    Trigger,
+    "SELECT t.*, s.last_seq AS last_seq FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id "
+    "WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.next_fire_at <= {now} ORDER BY t.session_id, t.id {lock:s, t}",
+)
+_OLDEST_DUE = Read(
+    Trigger,
+    "SELECT t.id, t.session_id FROM rewake_trigger t WHERE t.status = 'armed' AND t.next_fire_at <= {now} "
+    "ORDER BY t.next_fire_at LIMIT {limit}",
+)
 
 
-def _lock_armed(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[Any]:
-    """Lock the armed ones of some triggers, each after its session, and return them.
-
-    Each comes with its session's `last_seq`, and with `knows_some`: whether it may have recorded any of the
-    occurrences. One statement, since this is what every webhook waits for; the ORM would take as long to make it as
-    the database to do all that follows.
-    """
-    ids, keys = {trigger_id for trigger_id, _ in items}, {occurrence.key for _, occurrence in items}
-    sql = _LOCK_ARMED.format(
-        keys=", ".join(["%s"] * len(keys)),
-        ids=", ".join(["%s"] * len(ids)),
-        lock="FOR UPDATE OF s, t" if connection.features.has_select_for_update_of else "",
-    )
-    stored_ids = [stored(Trigger, "id", pk) for pk in ids]
-    return list(Trigger.objects.raw(sql, [*keys, *stored_ids, stored(Trigger, "expires_at", now)]))
+def _sessions_of(locked: Iterable[Any]) -> dict[UUID, AgentSession]:
+    """Return the sessions of triggers that were locked with them, as far as the transcript needs them."""
+    return {row.session_id: AgentSession(pk=row.session_id, last_seq=row.last_seq) for row in locked}
 
 
 def _plan_fire(
@@ -149,21 +147,17 @@ def _plan_fire(
     return Fired.FIRED
 
 
-def _due(now: datetime) -> QuerySet[Trigger]:
-    return Trigger.objects.filter(status=TriggerStatus.ARMED, next_fire_at__lte=now)
-
-
 def _next_batch(now: datetime, limit: int) -> list[tuple[UUID, UUID]]:
     """Choose up to `limit` due triggers, the oldest; where there are more, half of them are the newest.
 
     So what has just come due need not wait until a burst before it is recorded, nor the burst for
     what keeps coming.
     """
-    due = _due(now).values_list("pk", "session_id")
-    oldest = list(due.order_by("next_fire_at")[:limit])
+    oldest = [(row.pk, row.session_id) for row in _OLDEST_DUE(now=now, limit=limit)]
     if len(oldest) < limit:
         return oldest
-    newest = due.order_by("-next_fire_at")[: limit // 2]
+    due = Trigger.objects.filter(status=TriggerStatus.ARMED, next_fire_at__lte=now)
+    newest = due.order_by("-next_fire_at").values_list("pk", "session_id")[: limit // 2]
     return list(dict.fromkeys([*newest, *oldest]))[:limit]
 
 
@@ -188,16 +182,15 @@ def _record_isolated(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
 
 @transaction.atomic
 def _record_batch(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
-    sessions = lock({session_id for _, session_id in due})
-    rows = _due(now).select_for_update().filter(pk__in=[pk for pk, _ in due]).order_by("pk")
+    locked = _LOCK_DUE(ids=[pk for pk, _ in due], now=now)
     plans, broken = [], []
-    for trigger in rows:
+    for trigger in locked:
         try:
             plans.append(_plan(trigger, now))
         except Exception as error:  # one bad row stops nothing else
             broken.append((trigger, error))
     plans = [counted(plan) for plan in _without_known(plans)]
-    write(plans, sessions, now)
+    write(plans, _sessions_of(locked), now)
     doorbell.ring(plan.trigger.session_id for plan in plans if plan.occurrence)
     for trigger, fault in broken:
         _mark(trigger, fault, now)
@@ -236,9 +229,11 @@ def _plan(trigger: Trigger, now: datetime) -> Plan:
 def _without_known(plans: Sequence[Plan]) -> list[Plan]:
     """Take out the occurrences that were recorded before: a clock that went back must not fire them again."""
     keys = {plan.trigger.pk: plan.occurrence.key for plan in plans if plan.occurrence}
-    recorded = Fire.objects.filter(trigger_id__in=keys, occurrence__in=set(keys.values()))
-    known = {pk for pk, key in recorded.values_list("trigger_id", "occurrence") if keys[pk] == key}
-    return [replace(plan, occurrence=None) if plan.trigger.pk in known else plan for plan in plans]
+    known = ledger.recorded(keys.items())
+    return [
+        replace(plan, occurrence=None) if (plan.trigger.pk, keys.get(plan.trigger.pk)) in known else plan
+        for plan in plans
+    ]
 
 
 def _missed(look: CatchUp) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sessions.models import Wake
+from sessions.reads import Read
 from sessions.script import Script
 from sessions.secrecy import digest
 from sessions.text import cut, storable
@@ -61,11 +62,17 @@ def known(trigger_id: UUID, key: str) -> bool:
     return Fire.objects.filter(trigger_id=trigger_id, occurrence=key).exists()
 
 
+_RECORDED = Read(
+    Fire,
+    "SELECT f.id, f.trigger_id, f.occurrence FROM rewake_fire f "
+    "WHERE f.trigger_id IN ({triggers}) AND f.occurrence IN ({keys})",
+)
+
+
 def recorded(pairs: Collection[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
     """Return those pairs of trigger and occurrence that have been recorded."""
-    triggers, keys = {trigger_id for trigger_id, _ in pairs}, {key for _, key in pairs}
-    rows = Fire.objects.filter(trigger_id__in=triggers, occurrence__in=keys) if pairs else Fire.objects.none()
-    return set(rows.values_list("trigger_id", "occurrence")).intersection(pairs)
+    rows = _RECORDED(triggers={trigger_id for trigger_id, _ in pairs}, keys={key for _, key in pairs}) if pairs else ()
+    return {(row.trigger_id, row.occurrence) for row in rows}.intersection(pairs)
 
 
 def key_of(text: str) -> str:

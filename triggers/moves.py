@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from sessions.states import EventType
 from sessions.text import cut
@@ -65,7 +65,9 @@ def note_fault(trigger_ids: Sequence[UUID], error: str) -> None:
     Trigger.objects.filter(pk__in=trigger_ids).update(last_error=cut(error, 2000))
 
 
-def clear_failures(trigger_ids: Sequence[UUID] | QuerySet[Any, Any]) -> None:
-    """Forget the consecutive failures of triggers: something has gone well. The ids may be a query for them."""
+def clear_failures(trigger_ids: Sequence[UUID]) -> None:
+    """Forget the consecutive failures of triggers: something has gone well."""
+    if not trigger_ids:
+        return
     rows = Trigger.objects.filter(pk__in=trigger_ids).exclude(consecutive_failures=0, last_error="")
     rows.update(consecutive_failures=0, last_error="")

@@ -16,15 +16,15 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
 from sessions.ids import uuid7
-from sessions.script import stored
+from sessions.reads import Read
 from sessions.secrecy import HOOK, SIGNING, Unreadable, decrypt, encrypt, mint
+from sessions.together import Together
 from triggers import engine, ledger
 from triggers.engine import Fired
 from triggers.ledger import Occurrence
 from triggers.models import Trigger
 from triggers.signatures import STANDARD_HEADER, verify
 from triggers.states import TriggerStatus
-from triggers.together import Together
 
 SOURCE = "webhook"
 # The first that is there names the delivery. A forge that imitates GitHub sends one id under several names; GitLab's
@@ -68,21 +68,19 @@ def receive(trigger_id: str, secret: str, post: Post, *, now: datetime) -> bool:
     return False
 
 
-_FIND = """
-SELECT t.id, t.status, t.expires_at, t.args, t.secrets, EXISTS (
-  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence IN ({keys})
-) AS knows_some
-FROM rewake_trigger t WHERE t.id IN ({ids})
-"""
+_FIND = Read(
+    Trigger,
+    "SELECT t.id, t.status, t.expires_at, t.args, t.secrets, EXISTS ("
+    "  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence IN ({keys})"
+    ") AS knows_some FROM rewake_trigger t WHERE t.id IN ({ids})",
+)
 
 
 def _find_all(wanted: Sequence[tuple[UUID, set[str]]]) -> list[Any]:
     """Return triggers, None where there is none, that say whether they may have recorded any of some occurrences."""
     ids = {trigger_id for trigger_id, _ in wanted}
     keys = set[str]().union(*(keys for _, keys in wanted))
-    sql = _FIND.format(keys=", ".join(["%s"] * len(keys)), ids=", ".join(["%s"] * len(ids)))
-    rows = Trigger.objects.raw(sql, [*keys, *(stored(Trigger, "id", trigger_id) for trigger_id in ids)])
-    found = {row.pk: row for row in rows}
+    found = {row.pk: row for row in _FIND(keys=keys, ids=ids)}
     return [found.get(trigger_id) for trigger_id, _ in wanted]
 
 

@@ -100,19 +100,18 @@ def expiry_reason(trigger: Trigger) -> str:
 
 def _advance(plans: Sequence[Plan], script: Script, now: datetime) -> None:
     """Count the fires and move the schedules on; a trigger that has fired its last is completed."""
-    completed: dict[int, list[UUID]] = defaultdict(list)
+    completed: dict[int, list[Trigger]] = defaultdict(list)
     for plan in {plan.trigger.pk: plan for plan in plans if not plan.expires}.values():  # of several, the last
         trigger = plan.trigger
         if plan.last:
-            completed[trigger.fires].append(trigger.pk)
+            completed[trigger.fires].append(trigger)
             continue
         trigger.next_fire_at = plan.next_fire_at
         if plan.occurrence:
             trigger.last_fired_at = now
         script.update(trigger, "next_fire_at", "fires", "last_fired_at")
-    for fires, pks in completed.items():
-        done = {"next_fire_at": None, "fires": fires, "last_fired_at": now}
-        TRIGGERS.move(Trigger.objects.filter(pk__in=pks), TriggerStatus.COMPLETED, **done)
+    for fires, rows in completed.items():
+        script.move(TRIGGERS, rows, TriggerStatus.COMPLETED, next_fire_at=None, fires=fires, last_fired_at=now)
 
 
 def _wake(plan: Plan, now: datetime) -> inbox.NewWake:

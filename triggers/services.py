@@ -15,11 +15,13 @@ from pydantic import ValidationError
 from sessions import inbox, turns
 from sessions.instants import iso
 from sessions.models import AgentSession, Wake
+from sessions.reads import Read
+from sessions.script import Script
 from sessions.secrecy import decrypt, encrypt
 from sessions.states import Action, EventType, WakeSource, WakeStatus
 from sessions.text import storable
 from sessions.tools import ToolContext
-from sessions.transcript import Entry, append, lock
+from sessions.transcript import Entry, append, lock, write
 from triggers import moves, nudge, policy, polling
 from triggers.exceptions import Conflict, Invalid, NotFound, SessionTerminated
 from triggers.kinds.base import ON_TIME, Args, ArgsError, EventKind, Kind, TimeKind
@@ -77,16 +79,18 @@ def arm(context: ToolContext, order: Order, *, now: datetime) -> Armed:
         turn_id=context.turn_id,
         depth=context.depth,
     )
-    _admit(context)
+    sessions = _admit(context)
     notes = kind.notes(args)
     if isinstance(kind, EventKind):
         args, more = _enlist(kind, args, row, now)
         notes = [*notes, *more]
     secrets = kind.secrets(args)
     row.secrets = encrypt(secrets) if secrets else ""
-    row.save(force_insert=True)
     describe = kind.describe(args, now=now)
-    append([_armed_event(row, describe)], now=now)
+    script = Script()
+    script.insert([row])
+    write([_armed_event(row, describe)], sessions, script, now=now)
+    script.run()
     if first_due:
         nudge.clock()
     return Armed(row, describe, notes, secrets)
@@ -197,11 +201,18 @@ def note_beat(*, now: datetime) -> None:
     Beat.objects.update_or_create(name="beat", defaults={"at": now})
 
 
+_TROUBLED = Read(
+    Trigger,
+    "SELECT t.id FROM rewake_trigger t JOIN rewake_fire f ON f.trigger_id = t.id "
+    "WHERE f.wake_id IN ({wakes}) AND (t.consecutive_failures > 0 OR t.last_error <> '')",
+)
+
+
 def follow_wakes(wakes: Sequence[Wake], *, now: datetime) -> None:
     """Let triggers follow what became of their wakes: a quarantine is a failure, a delivery a success."""
     fired = [wake for wake in wakes if wake.source == WakeSource.TRIGGER]
     if done := [wake.pk for wake in fired if wake.status == WakeStatus.DONE]:
-        moves.clear_failures(Fire.objects.filter(wake__in=done).values("trigger_id"))
+        moves.clear_failures([trigger.pk for trigger in _TROUBLED(wakes=done)])
     for wake in fired:
         if wake.status == WakeStatus.QUARANTINED:
             of_wake = Fire.objects.filter(wake=wake).values_list("trigger_id", flat=True)
@@ -222,12 +233,14 @@ def _grace(kind: Kind[Any]) -> timedelta:
     return ON_TIME + timedelta(microseconds=1) if kind.max_fires == 1 else timedelta(0)
 
 
-def _admit(context: ToolContext) -> None:
+def _admit(context: ToolContext) -> dict[UUID, AgentSession]:
+    """Lock the session of a turn that may arm one more trigger, and return it."""
     sessions = lock([context.session_id])
     if sessions[context.session_id].terminated_at or not turns.is_live(context.turn_id):
         raise NotFound("this turn is over; a trigger can only be armed from within a live turn")
     policy.check_depth(context)
     policy.check_ceiling(_armed_in(context.session_id))
+    return sessions
 
 
 def _enlist(kind: EventKind[Any], args: Any, row: Trigger, now: datetime) -> tuple[Any, list[str]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -20,18 +21,18 @@ from sessions.runtime.adapters.base import AdapterError, Fault, TurnRequest, Tur
 from sessions.runtime.keeper import SHUTDOWN, Watch
 from sessions.secrecy import Unreadable
 from sessions.states import EventType, TurnStatus
+from sessions.together import Together
 from sessions.turns import Begun, Ending, Fate
 
 log = logging.getLogger("rewake.runner")
 
 FATES = {Fault.TRANSPORT: Fate.BACK, Fault.PERMANENT: Fate.QUARANTINED, Fault.AGENT: Fate.DONE}
 
+DATABASE_GONE = (OperationalError, InterfaceError)
+SETTLE_AT_ONCE = 50  # turns in one transaction
 SETTLE_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds between the tries to settle a turn: less than a lease in all
 
 _threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="rewake-turn")
-# A few turns of this process settle at a time. More would not be faster, but hold transactions open and locks that the
-# clock waits for, and keep turns that have yet to start from starting.
-_settling = threading.BoundedSemaphore(4)
 
 
 class Watcher(Protocol):
@@ -79,17 +80,32 @@ def _run_in_thread(begun: Begun, clock: Callable[[], datetime], keeper: Watcher)
     run_turn(begun, clock=clock, keeper=keeper)
 
 
+@dataclass(frozen=True)
+class _Ended:
+    turn: Turn
+    ending: Ending
+    at: datetime
+
+
+def _end_all(items: Sequence[_Ended]) -> list[bool]:
+    return turns.end_all([(item.turn, item.ending) for item in items], now=max(item.at for item in items))
+
+
+# Turns that end at the same moment end in one transaction. Python runs one thread at a time: ending side by side they
+# would be no faster, but hold as many transactions open, and the locks that the clock waits for.
+_end = Together(_end_all, most=SETTLE_AT_ONCE, hopeless=DATABASE_GONE)
+
+
 def _settle(turn: Turn, ending: Ending, clock: Callable[[], datetime]) -> bool:
     """End the turn, trying again over a cut connection: what the agent did would else be done twice."""
     for pause in SETTLE_PAUSES:
         try:
-            with _settling:
-                return turns.end(turn.pk, ending, now=clock())
-        except (OperationalError, InterfaceError) as error:
+            return _end(_Ended(turn, ending, clock()))
+        except DATABASE_GONE as error:
             log.warning("cannot settle", extra={"action": "settle_failed", "turn_id": turn.pk, "error": str(error)})
             connection.close()
             threading.Event().wait(pause)
-    return turns.end(turn.pk, ending, now=clock())
+    return _end(_Ended(turn, ending, clock()))
 
 
 def _attempt(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> Ending:
@@ -100,7 +116,7 @@ def _attempt(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> Endin
         return _failed(error, watch)
     except (UnknownName, Unreadable) as error:
         return Ending(TurnStatus.FAILED, Fate.QUARANTINED, str(error))
-    except (OperationalError, InterfaceError) as error:  # not the agent's doing, nor that of its wakes
+    except DATABASE_GONE as error:  # not the agent's doing, nor that of its wakes
         connection.close()
         return Ending(TurnStatus.LOST, Fate.LOST, f"the database was out of reach: {error}")
     except Exception as error:
@@ -117,7 +133,6 @@ def _ended(result: TurnResult, watch: Watch) -> Ending:
         status,
         Fate.DONE,
         watch.reason,
-        text=result.text,
         history=result.history,
         state=result.state,
         usage=result.usage,
@@ -142,18 +157,18 @@ def _request(begun: Begun, clock: Callable[[], datetime], watch: Watch) -> TurnR
     turn = begun.turn
 
     def emit(type_: str, payload: dict[str, Any]) -> None:
-        if not turns.record(turn.pk, EventType(type_), payload, now=clock()):
+        if not turns.record(turn, EventType(type_), payload, now=clock()):
             watch.stop("the turn is over")
 
     def take_steering() -> list[str]:
-        prompt = turns.steer(turn.pk, now=clock())
+        prompt = turns.steer(turn, now=clock())
         return [prompt] if prompt else []
 
     return TurnRequest(
         session_id=turn.session_id,
         turn_id=turn.pk,
         prompt=begun.prompt,
-        history=selectors.history(turn.session_id),
+        history=begun.messages,
         state=selectors.state(begun.session),
         model=begun.session.model,
         tools=services.bind_tools(turn, clock=clock),

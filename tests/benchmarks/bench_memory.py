@@ -67,7 +67,7 @@ def _fire_and_run(now: datetime) -> None:
         [session_id] = world.due([now], adapter="builtin")
         engine.tick(now=now)
         [begun] = turns.begin([UUID(session_id)], worker="bench", now=now)
-        turns.end(begun.turn.pk, turns.Ending(TurnStatus.COMPLETED, turns.Fate.DONE), now=now)
+        turns.end(begun.turn, turns.Ending(TurnStatus.COMPLETED, turns.Fate.DONE), now=now)
 
 
 def _resident() -> int:

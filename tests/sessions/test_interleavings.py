@@ -54,13 +54,13 @@ class World:
 
     def steer(self, dice: int) -> None:
         if self.held:
-            turns.steer(self.held[dice % len(self.held)].pk, now=self.now)
+            turns.steer(self.held[dice % len(self.held)], now=self.now)
 
     def end(self, dice: int) -> None:
         """End any turn that was ever begun, in any way: a stale worker knows no better."""
         if self.held:
             status, fate = ENDINGS[dice % len(ENDINGS)]
-            turns.end(self.held[dice % len(self.held)].pk, Ending(status, fate, "because"), now=self.now)
+            turns.end(self.held[dice % len(self.held)], Ending(status, fate, "because"), now=self.now)
 
     def rescue(self, dice: int) -> None:
         self.now += timedelta(seconds=dice * 10)

@@ -8,13 +8,13 @@ from unittest.mock import Mock
 import pytest
 from django.db import OperationalError
 
-from sessions import selectors, services, turns
+from sessions import services, turns
 from sessions.models import AgentSession, Event, Turn, Wake
 from sessions.runtime import runner
 from sessions.runtime.adapters.base import AdapterError, Fault, TurnRequest, TurnResult
 from sessions.runtime.keeper import SHUTDOWN
 from sessions.states import EventType, TurnStatus, WakeStatus
-from tests.factories import StillKeeper, clock_at
+from tests.factories import StillKeeper, clock_at, history_of
 
 pytestmark = pytest.mark.django_db
 
@@ -96,7 +96,7 @@ def test_the_next_try_knows_what_a_failed_turn_has_done(
     script(act)
     run()
 
-    assert selectors.history(session.pk) == ["armed t77"]
+    assert history_of(session) == ["armed t77"]
 
 
 def test_it_quarantines_what_an_adapter_breaks_on(run: Callable[..., int], script: Script) -> None:
@@ -187,7 +187,7 @@ def test_it_ends_an_interrupted_turn_with_its_reason_and_what_it_reached(
 
     turn = Turn.objects.get()
     assert (turn.status, turn.reason) == (TurnStatus.INTERRUPTED, "interrupted by a person")
-    assert selectors.history(session.pk) == ["half"]
+    assert history_of(session) == ["half"]
     assert Wake.objects.get().status == WakeStatus.DONE
 
 

@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from sessions.models import AgentSession, Event, Wake
 from sessions.script import Script
+from sessions.states import WAKES, WakeStatus
 
 pytestmark = pytest.mark.django_db
 
@@ -27,6 +28,7 @@ def test_it_stores_rows_as_the_orm_would(session: AgentSession, now: datetime) -
 
     one, other = (Wake.objects.filter(pk=wake.pk).values().get() for wake in (ours, theirs))
     assert one | {"id": other["id"]} == other
+    ours.save()  # an UPDATE, as for any row that is stored
 
 
 def test_it_lets_the_database_give_an_id(session: AgentSession, now: datetime) -> None:
@@ -83,3 +85,17 @@ def test_it_takes_one_journey_to_postgresql(session: AgentSession, now: datetime
         script.run()
 
     assert len(sent.captured_queries) == (1 if connection.vendor == "postgresql" else 3)
+
+
+def test_it_moves_rows_that_may_go_there_and_no_others(session: AgentSession, now: datetime) -> None:
+    pending, done = _wake(session, now), _wake(session, now, status="done")
+    Wake.objects.bulk_create([pending, done])
+    script = Script()
+
+    script.move(WAKES, [], WakeStatus.WITHDRAWN)
+    script.move(WAKES, [pending, done], WakeStatus.WITHDRAWN, reason="no longer wanted", settled_at=now)
+    script.run()
+
+    assert (pending.status, pending.reason) == (WakeStatus.WITHDRAWN, "no longer wanted")
+    rows = Wake.objects.values_list("status", "reason", "settled_at")
+    assert set(rows) == {("withdrawn", "no longer wanted", now), ("done", "", None)}

@@ -40,26 +40,26 @@ def test_it_masks_secrets_at_any_depth(session: AgentSession, now: datetime) -> 
     secret = "rwh_" + "a" * 43
     payload = {"result": {"hook_url": f"http://x/{secret}", "list": [secret]}, "text": f"say {secret}!"}
 
-    [event] = append([Entry(session.pk, EventType.TOOL_RESULT, payload)], now=now)
+    append([Entry(session.pk, EventType.TOOL_RESULT, payload)], now=now)
 
-    event.refresh_from_db()
+    event = Event.objects.get()
     assert "aaaa" not in str(event.payload)
     assert event.payload["result"]["hook_url"] == "http://x/rwh_***"
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x\ud83dy"])
 def test_it_stores_text_that_a_database_would_refuse(session: AgentSession, now: datetime, text: str) -> None:
-    [event] = append([Entry(session.pk, EventType.USER, {text: [text, {"t": text}]})], now=now)
+    append([Entry(session.pk, EventType.USER, {text: [text, {"t": text}]})], now=now)
 
-    event.refresh_from_db()
+    event = Event.objects.get()
     assert "�" in str(event.payload)
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan")])
 def test_it_stores_numbers_that_json_does_not_have(session: AgentSession, now: datetime, number: float) -> None:
-    [event] = append([Entry(session.pk, EventType.USER, {"n": number})], now=now)
+    append([Entry(session.pk, EventType.USER, {"n": number})], now=now)
 
-    event.refresh_from_db()
+    event = Event.objects.get()
     assert event.payload["n"] == str(number)
 
 

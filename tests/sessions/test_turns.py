@@ -95,8 +95,8 @@ def test_it_steers_waiting_messages_into_the_live_turn(session: AgentSession, no
     begun = live_turn(session, now)
     services.say(session.pk, "by the way", now=now)
 
-    assert turns.steer(begun.turn.pk, now=now) == "by the way"
-    assert turns.steer(begun.turn.pk, now=now) == ""
+    assert turns.steer(begun.turn, now=now) == "by the way"
+    assert turns.steer(begun.turn, now=now) == ""
 
     end_turn(begun.turn, now)
     assert Wake.objects.get(text="by the way").status == WakeStatus.DONE
@@ -106,7 +106,7 @@ def test_it_never_steers_a_start_wake_in(session: AgentSession, now: datetime) -
     begun = live_turn(session, now)
     inbox.post([_fired(session, action=Action.START)], now=now)
 
-    assert turns.steer(begun.turn.pk, now=now) == ""
+    assert turns.steer(begun.turn, now=now) == ""
 
 
 def test_it_steers_nothing_into_a_turn_that_is_over(session: AgentSession, now: datetime) -> None:
@@ -114,7 +114,7 @@ def test_it_steers_nothing_into_a_turn_that_is_over(session: AgentSession, now: 
     end_turn(begun.turn, now)
     services.say(session.pk, "late", now=now)
 
-    assert turns.steer(begun.turn.pk, now=now) == ""
+    assert turns.steer(begun.turn, now=now) == ""
     assert Wake.objects.get(text="late").status == WakeStatus.PENDING
 
 
@@ -182,7 +182,7 @@ def test_it_spreads_retries_by_a_fifth(session: AgentSession, now: datetime) -> 
         ranges.append((low, high))
         return low
 
-    turns.end(begun.turn.pk, turns.Ending(TurnStatus.FAILED, Fate.BACK, "down"), now=now, jitter=jitter)
+    turns.end(begun.turn, turns.Ending(TurnStatus.FAILED, Fate.BACK, "down"), now=now, jitter=jitter)
 
     session.refresh_from_db()
     assert ranges == [(0.8, 1.2)]
@@ -316,10 +316,10 @@ def test_it_asks_a_turn_to_stop_when_interrupted_or_out_of_time(
 
 def test_it_records_no_event_of_a_turn_that_is_over(session: AgentSession, now: datetime) -> None:
     begun = live_turn(session, now)
-    assert turns.record(begun.turn.pk, EventType.ASSISTANT, {"text": "hi"}, now=now)
+    assert turns.record(begun.turn, EventType.ASSISTANT, {"text": "hi"}, now=now)
     end_turn(begun.turn, now)
 
-    assert not turns.record(begun.turn.pk, EventType.ASSISTANT, {"text": "ghost"}, now=now)
+    assert not turns.record(begun.turn, EventType.ASSISTANT, {"text": "ghost"}, now=now)
     assert _types(session)[-1] == EventType.TURN_ENDED
 
 

@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from sessions import selectors
 from sessions import services as session_services
 from sessions.models import AgentSession, Event, Wake
 from sessions.runtime import runner
 from sessions.states import EventType, WakeStatus
-from tests.factories import StillKeeper, clock_at, open_session
+from tests.factories import StillKeeper, clock_at, history_of, open_session
 from tests.triggers.forges.fake import FakeGitHub, fixture
 from tests.triggers.forges.world import World
 from triggers.models import Trigger
@@ -50,7 +49,7 @@ def test_on_ci_wakes_the_session_when_the_run_ends(github: GitHub) -> None:
     assert said == "read the log, then mend it"
     wake = Wake.objects.exclude(payload="").get()
     assert wake.status == WakeStatus.DONE
-    history = json.dumps(selectors.history(session.pk))
+    history = json.dumps(history_of(session))
     assert r"\"conclusion\": \"failure\"" in history
     assert "github.com octo/repo" in history
 

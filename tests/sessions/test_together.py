@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from triggers.together import Together
+from sessions.together import Together
 
 PATIENCE = 10.0
 
