@@ -47,7 +47,17 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         door = await asyncio.to_thread(_mcp)
         await door(scope, receive, send)
     else:
-        await django_application(scope, receive, send)
+        await _serve(scope, receive, send)
+
+
+async def _serve(scope: Scope, receive: Receive, send: Send) -> None:
+    from sessions.api.feed import VISIT, Visit
+
+    visit = Visit()
+    try:
+        await django_application({**scope, VISIT: visit}, receive, send)
+    finally:
+        visit.end()
 
 
 async def _live(receive: Receive, send: Send) -> None:

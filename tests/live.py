@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import socket
 import threading
@@ -54,14 +53,7 @@ def serving() -> Iterator[str]:
 
 def is_quiet() -> bool:
     """Return whether, within a bounded time, the last stream has left and its reader has let go of the database."""
-    return eventually(_all_have_left) and FEED.join(PATIENCE)
-
-
-def _all_have_left() -> bool:
-    """Look for open streams; one whose client left before it began is let go by the garbage collector, in its time."""
-    if FEED.open_streams:
-        gc.collect()
-    return FEED.open_streams == 0
+    return eventually(lambda: FEED.open_streams == 0) and FEED.join(PATIENCE)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:

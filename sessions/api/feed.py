@@ -61,14 +61,12 @@ class Page:
 class Place:
     """One stream's place in the feed. `after` is the last number that the stream took over: it alone moves it on.
 
-    The place is free again once the stream has left, or nobody holds it any more: a client may be gone
-    before its stream has begun.
+    It is taken until `leave`; the request's `Visit` sees to that, since a client may be gone before its stream begins.
     """
 
     def __init__(self, feed: Feed, session_id: UUID, *, key_id: UUID, after: int) -> None:
         self.session_id, self.key_id, self.after = session_id, key_id, after
         self.hungry = True  # there may be something already: no need to wait for the next look
-        self.left = False
         self._feed = feed
 
     async def next(self) -> Page:
@@ -81,8 +79,32 @@ class Place:
         """Give the place back; idempotent."""
         self._feed.leave(self)
 
-    def __del__(self) -> None:
-        self._feed.leave(self)
+
+class Visit:
+    """One request, and the place it may take. Both end together, whether or not a stream ever began.
+
+    A client may go while the view still runs in its thread: the answer is then dropped unseen, and sits in a
+    reference cycle of the view's. And the view may take its place only after the end.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over = False
+        self._place: Place | None = None
+
+    def hold(self, place: Place) -> None:
+        with self._lock:
+            self._place = place
+            over = self._over
+        if over:
+            place.leave()
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            place = self._place
+        if place:
+            place.leave()
 
 
 @dataclass(frozen=True)
@@ -97,35 +119,37 @@ class Feed:
 
     def __init__(self, *, places: int = PLACES, pause: float = PAUSE) -> None:
         self.places, self.pause = places, pause
-        self._open = 0
+        self._open: set[Place] = set()
         self._stopping = False
         self._waiting: dict[Place, _Waiting] = {}
         self._thread: threading.Thread | None = None
-        self._lock = threading.RLock()  # re-entrant: the garbage collector may call `leave` anywhere
+        self._reading = False
+        self._lock = threading.RLock()  # re-entrant: a signal handler may call `stop` anywhere
         self._look = threading.Event()
 
     @property
     def open_streams(self) -> int:
-        return self._open
+        return len(self._open)
 
     def enter(self, session_id: UUID, *, key_id: UUID, after: int) -> Place:
         """Take a place. Raises `StreamsFull`."""
         with self._lock:
             if self._stopping:
                 raise StreamsFull("this server is stopping; come again in a moment")
-            if self._open >= self.places:
-                raise StreamsFull(f"{self._open} streams are open, which is all that this process takes; come again")
-            self._open += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rewake-streams", daemon=True)
-                self._thread.start()
-        return Place(self, session_id, key_id=key_id, after=after)
+            if self.open_streams >= self.places:
+                raise StreamsFull(f"{self.places} streams are open, which is all that this process takes; come again")
+            if not self._reading:
+                thread = threading.Thread(target=self._run, name="rewake-streams", daemon=True)
+                thread.start()
+                self._thread, self._reading = thread, True
+            place = Place(self, session_id, key_id=key_id, after=after)
+            self._open.add(place)
+        return place
 
     def leave(self, place: Place) -> None:
         """Give a place back; idempotent."""
         with self._lock:
-            self._open -= not place.left
-            place.left = True
+            self._open.discard(place)
             last = not self._open
         if last:
             self._look.set()
@@ -178,9 +202,8 @@ class Feed:
 
     def _is_needed(self) -> bool:
         with self._lock:
-            if not self._open:
-                self._thread = None  # whoever enters next starts another
-            return bool(self._open)
+            self._reading = bool(self._open)  # if not, whoever enters next starts another reader
+            return self._reading
 
     def _look_once(self, *, at_keys: bool) -> None:
         with self._lock:
@@ -202,6 +225,7 @@ def frame(event: Event) -> bytes:
 
 
 FEED = Feed()
+VISIT = "rewake.visit"  # where the ASGI application puts a request's `Visit` in its scope
 
 
 def _pages(waiting: Mapping[Place, _Waiting], *, at_keys: bool) -> dict[Place, Page]:

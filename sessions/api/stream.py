@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from typing import Any
 from uuid import UUID
 
 from django.db import connections
@@ -18,7 +19,7 @@ from rest_framework.response import Response
 
 from sessions import selectors
 from sessions.api.door import Door
-from sessions.api.feed import FEED, PAGE, End, Page, Place, StreamsFull, frame
+from sessions.api.feed import FEED, PAGE, VISIT, End, Page, Place, StreamsFull, Visit, frame
 from sessions.api.forms import Form, query_of
 from sessions.api.shapes import SEQ_MAX, ErrorShape
 from sessions.keys import Scope
@@ -55,18 +56,6 @@ class StreamQuery(Form):
     )
 
 
-class Streamed(StreamingHttpResponse):
-    """The answer that goes on. Closing it frees the place of a client that went while something was being sent."""
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(_patiently(_frames(place)), content_type=MEDIA_TYPE, headers=_HEADERS)
-        self._place = place
-
-    def close(self) -> None:
-        super().close()
-        self._place.leave()
-
-
 class Stream(Door):
     """Authenticates and refuses like every other route; only the body goes on, in the event loop."""
 
@@ -98,12 +87,14 @@ class Stream(Door):
             return HttpResponse(status=204)
         if request.method == "HEAD":
             return HttpResponse(content_type=MEDIA_TYPE, headers=_HEADERS)
-        if not hasattr(request, "scope"):  # WSGI
+        visit = _visit(request)
+        if visit is None:
             return HttpResponse(_so_far(session, after), content_type=MEDIA_TYPE, headers=_HEADERS)
         assert isinstance(request.auth, ApiKey)
         place = FEED.enter(session_id, key_id=request.auth.pk, after=after)
+        visit.hold(place)
         connections.close_all()  # this request may last for a quarter of an hour, and needs no connection of its own
-        return Streamed(place)
+        return StreamingHttpResponse(_patiently(_frames(place)), content_type=MEDIA_TYPE, headers=_HEADERS)
 
     def handle_exception(self, exc: Exception) -> Response:
         response = super().handle_exception(exc)
@@ -120,6 +111,12 @@ def _after(request: Request) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= len(str(SEQ_MAX)) and int(given) <= SEQ_MAX):
         raise ValidationError({"Last-Event-ID": [f"must be a sequence number, from 0 to {SEQ_MAX}"]})
     return int(given)
+
+
+def _visit(request: Request) -> Visit | None:
+    """Return what gives a place back at the request's end, if the server has such a thing: WSGI has not."""
+    scope: Mapping[str, Any] = getattr(request, "scope", {})
+    return scope.get(VISIT)
 
 
 async def _frames(place: Place) -> AsyncGenerator[bytes]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
-from uuid import uuid4
+from typing import Any
+from unittest.mock import AsyncMock
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
 from django.utils import timezone
 
+from config.asgi import application
 from sessions import keys, services
 from sessions.api import feed, stream
 from sessions.api.feed import FEED
@@ -280,12 +284,52 @@ def test_it_frees_the_place_of_a_client_that_takes_nothing(
         assert live.eventually(lambda: FEED.open_streams == 0)
 
 
-def test_it_frees_a_place_whose_stream_never_began() -> None:
-    reader = feed.Feed(places=1)
+def test_it_frees_the_place_of_a_client_that_goes_before_its_stream_begins(
+    secret: str, session: AgentSession, monkeypatch: pytest.MonkeyPatch, no_collector: None
+) -> None:
+    asked: list[bool] = []
+    entered, gone, enter = threading.Event(), threading.Event(), FEED.enter
 
-    for _ in range(3):
-        place = reader.enter(uuid4(), key_id=uuid4(), after=0)
-        del place
+    def slowly(*args: UUID, **kwargs: Any) -> feed.Place:
+        place = enter(*args, **kwargs)
+        entered.set()
+        gone.wait(live.PATIENCE)
+        return place
+
+    async def receive() -> dict[str, Any]:
+        if not asked:
+            asked.append(True)
+            return {"type": "http.request"}
+        await asyncio.to_thread(entered.wait, live.PATIENCE)
+        asyncio.get_running_loop().call_later(0.1, gone.set)
+        return {"type": "http.disconnect"}
+
+    FEED.start()
+    monkeypatch.setattr(FEED, "enter", slowly)
+    asyncio.run(application(_scope(_path(session), secret), receive, AsyncMock()))
+
+    assert entered.is_set()
+    assert FEED.open_streams == 0
+    assert live.is_quiet()
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _scope(path: str, secret: str) -> dict[str, Any]:
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {secret}".encode())]
+    return {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
+
+
+def test_it_frees_a_place_that_is_taken_after_its_request_has_ended() -> None:
+    reader, visit = feed.Feed(), feed.Visit()
+
+    visit.end()
+    visit.hold(reader.enter(uuid4(), key_id=uuid4(), after=0))
 
     assert reader.open_streams == 0
     assert reader.join(live.PATIENCE)
