@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from functools import cache, partial
 from types import FrameType
@@ -90,7 +89,6 @@ def _acting_first(act: Callable[[], None], then: Callable[..., Any], number: int
 @cache
 def _mcp() -> Door:
     """Import the MCP SDK when it is first called for: that takes half a second, which a start need not."""
-    from config.failures import failures
     from triggers.mcp import Door
 
-    return Door(slowed=lambda address: failures.note(address, at=time.monotonic()))
+    return Door()

@@ -16,7 +16,7 @@ from rest_framework import exceptions as drf
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.failures import failures
+from sessions import guesses
 from sessions.exceptions import RewakeError
 from sessions.secrecy import mask
 from sessions.text import cut, storable
@@ -89,7 +89,7 @@ def _is_api(request: HttpRequest) -> bool:
 
 
 def _slowed(exc: drf.AuthenticationFailed, request: Request) -> drf.APIException:
-    wait = failures.note(str(request.META.get("REMOTE_ADDR", "")), at=time.monotonic())
+    wait = guesses.KEYS.note(str(request.META.get("REMOTE_ADDR", "")), at=time.monotonic())
     if not wait:
         return exc
     return drf.Throttled(wait=wait, detail="too many wrong keys from this address")

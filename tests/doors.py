@@ -14,8 +14,7 @@ from django.db import close_old_connections
 from django.test import Client
 from django.utils import timezone
 
-from config.failures import failures
-from sessions import keys
+from sessions import guesses, keys
 
 if TYPE_CHECKING:
     from django.test.client import _MonkeyPatchedWSGIResponse
@@ -94,10 +93,10 @@ def now() -> datetime:
 
 
 @pytest.fixture(autouse=True)
-def _no_failures_yet() -> Iterator[None]:
-    failures.clear()
+def _no_guesses_yet() -> Iterator[None]:
+    guesses.KEYS.clear()
     yield
-    failures.clear()
+    guesses.KEYS.clear()
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,7 +42,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from sessions import keys, turns
+from sessions import guesses, keys, turns
 from sessions import services as session_services
 from sessions.api.forms import LIMIT_DEFAULT, LIMIT_MAX, page
 from sessions.exceptions import RewakeError
@@ -77,10 +78,9 @@ class Refused(Exception):
 
 
 class Door:
-    """The ASGI application. `slowed` counts a wrong credential from an address, and returns how long it should wait."""
+    """The ASGI application."""
 
-    def __init__(self, *, slowed: Callable[[str], float]) -> None:
-        self._slowed = slowed
+    def __init__(self) -> None:
         self._server = _server()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +109,7 @@ class Door:
             raise Refused(503, "unavailable", "the database cannot be reached", headers={"Retry-After": "5"}) from error
         if caller:
             return caller
-        if wait := self._slowed((scope.get("client") or ("",))[0]):
+        if wait := guesses.KEYS.note((scope.get("client") or ("",))[0], at=time.monotonic()):
             headers = {"Retry-After": str(math.ceil(wait))}
             raise Refused(429, "throttled", "too many wrong keys from this address", headers=headers)
         reason = "this is neither an API key that is valid nor the token of a turn that is live"

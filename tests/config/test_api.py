@@ -10,8 +10,8 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
-from config import failures as config_failures
 from sessions import keys
+from sessions.guesses import GUESSES_A_MINUTE
 from sessions.models import AgentSession
 from tests.doors import Caller, error_of, key_with
 
@@ -101,7 +101,7 @@ def test_it_lets_in_who_has_just_the_scope() -> None:
 
 
 def test_it_asks_who_goes_on_with_wrong_keys_to_wait() -> None:
-    guesses = [Caller(f"rwk_{number}").get(SESSIONS) for number in range(config_failures.FAILURES_A_MINUTE + 1)]
+    guesses = [Caller(f"rwk_{number}").get(SESSIONS) for number in range(GUESSES_A_MINUTE + 1)]
 
     assert {guess.status_code for guess in guesses[:-1]} == {401}
     assert guesses[-1].status_code == 429
@@ -111,21 +111,21 @@ def test_it_asks_who_goes_on_with_wrong_keys_to_wait() -> None:
 
 
 def test_it_never_holds_up_a_key_that_is_right(admin: Caller) -> None:
-    for number in range(config_failures.FAILURES_A_MINUTE * 3):
+    for number in range(GUESSES_A_MINUTE * 3):
         Caller(f"rwk_{number}").get(SESSIONS)
 
     assert admin.get(SESSIONS).status_code == 200
 
 
 def test_it_does_not_count_a_missing_key_as_a_guess(stranger: Caller) -> None:
-    for _ in range(config_failures.FAILURES_A_MINUTE * 2):
+    for _ in range(GUESSES_A_MINUTE * 2):
         assert stranger.get(SESSIONS).status_code == 401
 
 
 def test_it_counts_wrong_turn_tokens_too() -> None:
     path = "/api/turns/019acf2e-7c40-7abc-8def-0123456789ab/tools/schedule_trigger"
 
-    answers = [Caller("rwt_wrong").post(path, {}) for _ in range(config_failures.FAILURES_A_MINUTE + 1)]
+    answers = [Caller("rwt_wrong").post(path, {}) for _ in range(GUESSES_A_MINUTE + 1)]
 
     assert answers[-1].status_code == 429
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from sessions import guesses
 from sessions.models import AgentSession
 from tests.factories import open_session
 
@@ -16,6 +18,13 @@ from tests.factories import open_session
 def clock(monkeypatch: pytest.MonkeyPatch, now: datetime) -> None:
     """The doors read the clock: it stands still."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: now)
+
+
+@pytest.fixture(autouse=True)
+def _no_guesses_yet() -> Iterator[None]:
+    guesses.PASSWORDS.clear()
+    yield
+    guesses.PASSWORDS.clear()
 
 
 @pytest.fixture

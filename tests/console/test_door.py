@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -12,9 +13,13 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 
 from console import urls
+from sessions.guesses import GUESSES_A_MINUTE
 from sessions.models import AgentSession, Wake
 from tests.console.pages import at, fragment, is_page, text
 from tests.factories import armed_session
+
+if TYPE_CHECKING:
+    from tests.console.pages import Answer
 
 _PUBLIC = {"login", "logout"}
 _GUARDED = [route for route in urls.urlpatterns if route.name not in _PUBLIC]
@@ -93,6 +98,45 @@ def test_it_tells_a_user_who_is_not_staff_no_more_than_a_wrong_password() -> Non
     alert = re.compile(r'role="alert">([^<]+)<')
     assert guest.status_code == wrong.status_code == 200
     assert alert.findall(text(guest)) == alert.findall(text(wrong)) != []
+
+
+def _log_in(password: str, address: str = "127.0.0.1") -> Answer:
+    return Client(REMOTE_ADDR=address).post(at("login"), {"username": "admin", "password": password, "next": "/x"})
+
+
+@pytest.mark.django_db
+def test_it_looks_at_no_password_while_an_address_that_guesses_must_wait() -> None:
+    User.objects.create_user("admin", password="correct horse", is_staff=True)
+
+    guesses = [_log_in("wrong").status_code for _ in range(GUESSES_A_MINUTE)]
+    held_up = _log_in("correct horse")
+
+    assert set(guesses) == {200}
+    assert held_up.status_code == 429
+    assert 0 < int(held_up["Retry-After"]) <= 60
+    assert "Too many wrong passwords from this address" in text(held_up)
+    assert 'name="next" value="/x"' in text(held_up)
+    assert _log_in("correct horse", "192.0.2.7").status_code == 302
+
+
+@pytest.mark.django_db
+def test_it_counts_as_a_guess_only_what_names_a_password() -> None:
+    User.objects.create_user("admin", password="correct horse", is_staff=True)
+
+    for _ in range(GUESSES_A_MINUTE * 2):
+        _log_in("")
+        _log_in("correct horse")
+
+    assert _log_in("wrong").status_code == 200
+
+
+@pytest.mark.django_db
+def test_it_locks_nobody_out_for_wrong_keys_from_the_same_address() -> None:
+    User.objects.create_user("admin", password="correct horse", is_staff=True)
+    for number in range(GUESSES_A_MINUTE * 2):
+        Client(headers={"X-API-KEY": f"rwk_{number}"}).get("/api/sessions")
+
+    assert _log_in("correct horse").status_code == 302
 
 
 def test_it_logs_out_by_post_only(operator: Client) -> None:

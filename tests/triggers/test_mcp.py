@@ -19,9 +19,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from config.failures import FAILURES_A_MINUTE, failures
 from config.settings import BASE_DIR
-from sessions import keys, services
+from sessions import guesses, keys, services
+from sessions.guesses import GUESSES_A_MINUTE
 from sessions.models import AgentSession, Event
 from tests import factories, live
 from triggers import engine, mcp
@@ -45,7 +45,7 @@ def running() -> Iterator[str]:
 
 @pytest.fixture
 def server(running: str, transactional_db: None) -> str:
-    failures.clear()
+    guesses.KEYS.clear()
     return running
 
 
@@ -343,9 +343,9 @@ def test_it_takes_a_key_in_either_header(server: str) -> None:
 
 
 def test_it_slows_down_who_guesses(server: str) -> None:
-    answers = [_post(server, "rwk_guess") for _ in range(FAILURES_A_MINUTE + 1)]
+    answers = [_post(server, "rwk_guess") for _ in range(GUESSES_A_MINUTE + 1)]
 
-    assert [answer.status_code for answer in answers] == [401] * FAILURES_A_MINUTE + [429]
+    assert [answer.status_code for answer in answers] == [401] * GUESSES_A_MINUTE + [429]
     assert int(answers[-1].headers["Retry-After"]) > 0
     assert _post(server, _key()).status_code == 200
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.doors import _no_failures_yet, admin, now, stranger
+from tests.doors import _no_guesses_yet, admin, now, stranger
 
-__all__ = ["_no_failures_yet", "admin", "now", "stranger"]
+__all__ = ["_no_guesses_yet", "admin", "now", "stranger"]
