@@ -11,11 +11,11 @@ from typing import Any, cast
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
-from django.views import defaults
 from rest_framework import exceptions as drf
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.views import refusals
 from sessions import guesses
 from sessions.exceptions import RewakeError
 from sessions.secrecy import mask
@@ -51,7 +51,7 @@ def envelope(
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer what Django itself refuses; a class's docstring in the DEBUG page is no answer for a program."""
     if not _is_api(request):
-        return cast(HttpResponse, defaults.bad_request(request, exception))
+        return cast(HttpResponse, refusals.bad_request(request))
     return JsonResponse(
         envelope("bad_request", "the request is malformed, or for a host that is not served here"), status=400
     )
@@ -59,13 +59,20 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not _is_api(request):
-        return cast(HttpResponse, defaults.permission_denied(request, exception))
+        return cast(HttpResponse, refusals.forbidden(request))
+    return JsonResponse(envelope("forbidden", "this is not allowed"), status=403)
+
+
+def stale_form(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form whose CSRF token is missing or wrong. Django has logged the reason."""
+    if not _is_api(request):
+        return cast(HttpResponse, refusals.stale_form(request))
     return JsonResponse(envelope("forbidden", "this is not allowed"), status=403)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not _is_api(request):
-        return cast(HttpResponse, defaults.page_not_found(request, exception))
+        return cast(HttpResponse, refusals.not_found(request))
     return JsonResponse(
         envelope("not_found", "there is nothing at this path; /api/schema lists the routes"), status=404
     )
@@ -73,7 +80,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     if not _is_api(request):
-        return cast(HttpResponse, defaults.server_error(request))
+        return cast(HttpResponse, refusals.server_error(request))
     return JsonResponse(
         envelope("server_error", "something went wrong here; it has been logged", retryable=True), status=500
     )

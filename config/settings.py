@@ -311,6 +311,7 @@ AUTH_PASSWORD_VALIDATORS = [
 SESSION_COOKIE_NAME = "rewake_session"
 CSRF_COOKIE_NAME = "rewake_csrf"
 CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "config.errors.stale_form"
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 

@@ -55,7 +55,7 @@ def _answer(view: View, request: ConsoleRequest, *args: Any, **kwargs: Any) -> H
     try:
         return view(request, *args, **kwargs)
     except RewakeError as error:
-        return render(request, "console/error.html", {"error": error}, status=error.status)
+        return render(request, "console/error.html", {"reason": error.reason}, status=error.status)
 
 
 def _is_staff(request: HttpRequest) -> bool:
