@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -54,6 +55,19 @@ def test_it_shows_what_a_trigger_waits_for(operator: Client, session: AgentSessi
     assert 'title="Tue 2026-12-01 10:00:00 UTC">in 1 h<' in page
     assert "0 / 1" in page
     assert "Release 2.4" in page
+
+
+def test_it_labels_an_instant_by_what_it_is_where_a_row_has_no_head(operator: Client, now: datetime) -> None:
+    def label() -> str:
+        return re.findall(r'<td data-label="((?:Next|Last)[^"]*)">', text(operator.get(at("triggers"))))[0]
+
+    fired = armed_session(now)
+    before = label()
+    _fire(fired, now)
+    after = label()
+    armed_session(now, "time.at", args={"at": (now + timedelta(hours=1)).isoformat()})
+
+    assert (before, after, label()) == ("Next fire", "Last fire", "Next fire")
 
 
 @pytest.mark.parametrize(
