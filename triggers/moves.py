@@ -25,9 +25,11 @@ def change_status(
 ) -> bool:
     """Move a trigger to a status, with the reason in the transcript; return false if it may not go there now.
 
-    Called under its session's lock.
+    What has ended has no next fire. Called under its session's lock.
     """
     source = trigger.status
+    if target in TRIGGERS.terminal:
+        fields["next_fire_at"] = trigger.next_fire_at = None
     if not TRIGGERS.move(Trigger.objects.filter(pk=trigger.pk, status=source), target, **fields):
         return False
     trigger.status = target

@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
+from sessions import services as session_services
 from sessions.models import AgentSession, Event, Turn
 from sessions.states import EventType
 from tests.factories import arm, armed_session, context_in, end_turn, open_session
-from triggers import services
+from triggers import engine, moves, services
 from triggers.exceptions import Conflict, Invalid, NotFound, PolicyRefused
 from triggers.models import Trigger
 from triggers.states import TRIGGERS, TriggerStatus
@@ -187,6 +188,30 @@ def test_it_cancels_once(now: datetime) -> None:
     trigger = armed_session(now)
 
     assert [services.cancel(trigger.pk, by="operator", now=now)[1] for _ in range(2)] == [True, False]
+
+
+def _ended(trigger: Trigger, how: str, now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "terminated":
+        session_services.terminate(trigger.session_id, now=now)
+    elif how == "failed":
+        monkeypatch.setattr("django.conf.settings.TRIGGERS_MAX_CONSECUTIVE_FAILURES", 1)
+        moves.count_failure([trigger.pk], "broken", by="test", now=now, next_look=now)
+    elif how == "expired":
+        engine.tick(now=now + timedelta(minutes=30))
+    else:
+        services.cancel(trigger.pk, by="operator", now=now)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "terminated", "failed", "expired"])
+def test_what_has_ended_has_no_next_fire(how: str, now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    trigger = armed_session(now, "time.cron", args={"cron": "0 * * * *"})
+    Trigger.objects.filter(pk=trigger.pk).update(expires_at=now + timedelta(minutes=30))
+
+    _ended(trigger, how, now, monkeypatch)
+
+    trigger.refresh_from_db()
+    assert trigger.status in TRIGGERS.terminal
+    assert trigger.next_fire_at is None
 
 
 def test_another_sessions_trigger_is_not_there(session: AgentSession, now: datetime) -> None:
