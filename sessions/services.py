@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from sessions import doorbell, inbox, turns
 from sessions.exceptions import Conflict, Invalid, NotFound, SessionTerminated, TurnActive
@@ -70,6 +70,11 @@ def open_session(
     return row, True
 
 
+def check_open(session_id: UUID) -> None:
+    """Raise `NotFound`, or `SessionTerminated` where a session can only be read."""
+    _refuse_terminated(_found(AgentSession.objects.filter(pk=session_id).first(), session_id))
+
+
 @transaction.atomic
 def query(session_id: UUID, text: str, *, now: datetime) -> Wake:
     """Post a person's question as the start of a turn. Raises `TurnActive` while one is live."""
@@ -83,7 +88,7 @@ def query(session_id: UUID, text: str, *, now: datetime) -> Wake:
 def say(session_id: UUID, text: str, *, idempotency_key: str | None = None, now: datetime) -> Said:
     """Post a person's message: steered into the live turn where that is possible, else the next turn.
 
-    A known idempotency key returns the wake that it made before, and posts nothing. Raises `Conflict`
+    A known idempotency key returns what it did the first time, and posts nothing. Raises `Conflict`
     if that was made of another text.
     """
     session = _mutable(session_id)
@@ -93,7 +98,7 @@ def say(session_id: UUID, text: str, *, idempotency_key: str | None = None, now:
         if known and known.text != storable(text):
             raise Conflict("this idempotency key has been used for another text")
         if known:
-            return Said(known, live)
+            return Said(known, _was_live_at(known))
     return Said(_post_message(session, text, idempotency_key, now), live)
 
 
@@ -191,21 +196,34 @@ def _check_adapter(name: str) -> None:
 
 
 def _locked(session_id: UUID) -> AgentSession:
-    sessions = lock([session_id])
-    if session_id not in sessions:
+    return _found(lock([session_id]).get(session_id), session_id)
+
+
+def _found(session: AgentSession | None, session_id: UUID) -> AgentSession:
+    if session is None:
         raise NotFound(f"there is no session {session_id}")
-    return sessions[session_id]
+    return session
 
 
 def _mutable(session_id: UUID) -> AgentSession:
     session = _locked(session_id)
+    _refuse_terminated(session)
+    return session
+
+
+def _refuse_terminated(session: AgentSession) -> None:
     if session.terminated_at:
         raise SessionTerminated("the session has been terminated; it can only be read")
-    return session
 
 
 def _is_live(session: AgentSession) -> bool:
     return Turn.objects.filter(session=session, status=TurnStatus.RUNNING).exists()
+
+
+def _was_live_at(wake: Wake) -> bool:
+    """Return whether a turn was live when a wake was posted. Ids are made under the session's lock, in their order."""
+    begun_before = Turn.objects.filter(session=wake.session_id, pk__lt=wake.pk)
+    return begun_before.filter(Q(ended_at=None) | Q(ended_at__gt=wake.created_at)).exists()
 
 
 def _post_message(session: AgentSession, text: str, idempotency_key: str | None, now: datetime) -> Wake:

@@ -96,6 +96,7 @@ class Query(Door):
         example={"session_id": examples.SESSION_ID, "wake_id": examples.WAKE_ID},
     )
     def post(self, request: Request, session_id: UUID) -> Response:
+        services.check_open(session_id)
         text = body_of(request, QueryForm)["query"]
         wake = services.query(session_id, text, now=timezone.now())
         return Response(QueryShape({"session_id": session_id, "wake_id": wake.pk}).data, status=202)
@@ -116,6 +117,7 @@ class Message(Door):
         example={"wake_id": examples.WAKE_ID},
     )
     def post(self, request: Request, session_id: UUID) -> Response:
+        services.check_open(session_id)
         text = body_of(request, MessageForm)["text"]
         key = idempotency_key(request)
         said = services.say(session_id, text, idempotency_key=key, now=timezone.now())
@@ -135,6 +137,7 @@ class Interrupt(Door):
         example={"interrupted": True},
     )
     def post(self, request: Request, session_id: UUID) -> Response:
+        services.check_open(session_id)
         no_body(request)
         return Response({"interrupted": services.interrupt(session_id, now=timezone.now())})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -276,6 +276,24 @@ def test_it_posts_a_message_once_for_an_idempotency_key(admin: Caller) -> None:
     assert Wake.objects.count() == 1
 
 
+def test_it_answers_a_message_that_is_sent_again_as_the_first_time(admin: Caller, now: datetime) -> None:
+    session = factories.open_session(now)
+
+    def sent(key: str) -> tuple[int, Any]:
+        answer = admin.post(f"{SESSIONS}/{session.pk}/message", {"text": key}, Idempotency_Key=key)
+        return answer.status_code, answer.json()
+
+    while_idle = sent("one")
+    [begun] = turns.begin([session.pk], worker="test", now=now)
+    while_live = sent("two")
+    assert (while_idle[0], while_live[0]) == (200, 202)
+
+    assert (sent("one"), sent("two")) == (while_idle, while_live)
+    factories.end_turn(begun.turn, now + timedelta(minutes=1))
+    assert (sent("one"), sent("two")) == (while_idle, while_live)
+    assert sent("three")[0] == 200
+
+
 def test_it_refuses_another_text_under_a_known_idempotency_key(admin: Caller) -> None:
     path = f"{SESSIONS}/{_open(admin)['id']}/message"
     admin.post(path, {"text": "one"}, Idempotency_Key="k1")
@@ -364,7 +382,14 @@ def test_it_says_who_terminated_a_session(admin: Caller) -> None:
 
 @pytest.mark.parametrize(
     ("route", "body"),
-    [("query", {"query": "x"}), ("message", {"text": "x"}), ("interrupt", None)],
+    [
+        ("query", {"query": "x"}),
+        ("query", {}),
+        ("message", {"text": "x"}),
+        ("message", b"no JSON"),
+        ("interrupt", None),
+        ("interrupt", {"more": 1}),
+    ],
 )
 def test_it_only_reads_a_terminated_session(route: str, body: Any, admin: Caller) -> None:
     session = _open(admin)
