@@ -99,7 +99,15 @@ def _slowed(exc: drf.AuthenticationFailed, request: Request) -> drf.APIException
     wait = guesses.KEYS.note(str(request.META.get("REMOTE_ADDR", "")), at=time.monotonic())
     if not wait:
         return exc
-    return drf.Throttled(wait=wait, detail="too many wrong keys from this address")
+    return Slowed(wait)
+
+
+class Slowed(drf.Throttled):
+    """What DRF's own adds to the text is in `Retry-After`."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(wait)
+        self.detail = drf.ErrorDetail("too many wrong keys from this address")
 
 
 _CODES = {

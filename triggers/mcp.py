@@ -339,17 +339,17 @@ def _unstored(send: Send) -> Send:
 
     async def marked(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [*message.get("headers", []), *_SAFE]
-            message = {**message, "headers": headers}
+            safe = [(name.encode(), value.encode()) for name, value in _SAFE.items()]
+            message = {**message, "headers": [*message.get("headers", []), *safe]}
         await send(message)
 
     return marked
 
 
-_SAFE = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+_SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 def _refusal(error: Refused) -> JSONResponse:
     retryable = error.status in {429, 503}
     body = {"error": {"code": error.code, "reason": error.reason, "retryable": retryable}}
-    return JSONResponse(body, error.status, headers={"Cache-Control": "no-store", **error.headers})
+    return JSONResponse(body, error.status, headers={**_SAFE, **error.headers})

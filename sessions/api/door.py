@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
 
@@ -12,3 +14,9 @@ class Door(APIView):
 
     scopes: ClassVar[dict[str, str]] = {}
     http_method_names = ["get", "head", "post", "patch", "delete"]
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        """Keep answers out of caches: some hold secrets, and `X-API-KEY` says to none of them whose they are."""
+        final: Response = super().finalize_response(request, response, *args, **kwargs)
+        final.headers.setdefault("Cache-Control", "no-store")
+        return final

@@ -106,8 +106,11 @@ def test_it_asks_who_goes_on_with_wrong_keys_to_wait() -> None:
     assert {guess.status_code for guess in guesses[:-1]} == {401}
     assert guesses[-1].status_code == 429
     assert 0 < int(guesses[-1]["Retry-After"]) <= 60
-    assert error_of(guesses[-1])["code"] == "throttled"
-    assert error_of(guesses[-1])["retryable"] is True
+    assert error_of(guesses[-1]) == {
+        "code": "throttled",
+        "reason": "too many wrong keys from this address",
+        "retryable": True,
+    }
 
 
 def test_it_never_holds_up_a_key_that_is_right(admin: Caller) -> None:
@@ -277,3 +280,15 @@ def test_it_tells_browsers_to_be_careful(path: str, admin: Caller) -> None:
     assert response["X-Frame-Options"] == "DENY"
     assert response["Referrer-Policy"] == "same-origin"
     assert response["Cross-Origin-Opener-Policy"] == "same-origin"
+
+
+def test_it_keeps_answers_out_of_caches(admin: Caller, stranger: Caller) -> None:
+    session_id = admin.post(SESSIONS).json()["id"]
+    answers = [
+        admin.get(SESSIONS),
+        admin.post("/api/keys", {"name": "x", "scopes": ["admin"]}),
+        admin.get(f"{SESSIONS}/{session_id}/events"),
+        stranger.get(SESSIONS),
+    ]
+
+    assert [answer["Cache-Control"] for answer in answers] == ["no-store"] * 4

@@ -137,6 +137,8 @@ def test_it_is_shown_without_anything_from_elsewhere(stranger: Caller) -> None:
     assert response.status_code == 200
     assert len(sources) >= 3
     assert not re.findall(r"https?://", page)
+    assert "default-src 'none'" in response["Content-Security-Policy"]
+    assert "connect-src 'self'" in response["Content-Security-Policy"]
     for source in sources:
         assert finders.find(source.removeprefix("/static/")), source
 

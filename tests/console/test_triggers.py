@@ -59,7 +59,8 @@ def test_it_shows_what_a_trigger_waits_for(operator: Client, session: AgentSessi
 
 def test_it_labels_an_instant_by_what_it_is_where_a_row_has_no_head(operator: Client, now: datetime) -> None:
     def label() -> str:
-        return re.findall(r'<td data-label="((?:Next|Last)[^"]*)">', text(operator.get(at("triggers"))))[0]
+        labels = re.findall(r'<td data-label="((?:Next|Last)[^"]*)">', text(operator.get(at("triggers"))))
+        return str(labels[0])
 
     fired = armed_session(now)
     before = label()

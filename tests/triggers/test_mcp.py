@@ -339,7 +339,13 @@ def test_it_takes_a_key_in_either_header(server: str) -> None:
     answer = _post(server, **{"X-API-KEY": _key()})
 
     assert [tool["name"] for tool in answer.json()["result"]["tools"]] == KEY_TOOLS
-    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_it_tells_caches_and_browsers_to_be_careful(server: str) -> None:
+    answers = [_post(server, _key()), _post(server), _post(server, "rwk_wrong"), httpx.get(server)]
+
+    assert {answer.headers["Cache-Control"] for answer in answers} == {"no-store"}
+    assert {answer.headers["X-Content-Type-Options"] for answer in answers} == {"nosniff"}
 
 
 def test_it_slows_down_who_guesses(server: str) -> None:
