@@ -18,6 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from triggers import metrics as measures
 from triggers import selectors
+from triggers.counted import COUNTED
 
 BEAT_FRESH = timedelta(seconds=30)
 OK = "ok"
@@ -51,7 +52,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
-    text = generate_latest(registry) + generate_latest(measures.COUNTED)
+    text = generate_latest(registry) + generate_latest(COUNTED)
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 

@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unus
 from config.settings import BASE_DIR
 from sessions.keys import Scope
 from triggers import posts
-from triggers.metrics import COUNTED, Database
+from triggers.counted import COUNTED
+from triggers.metrics import Database
 
 PAGE = (BASE_DIR / "docs" / "api.md").read_text("utf-8")
 _SECTION = re.compile(r"^### `(?P<method>[A-Z]+) (?P<path>/\S+)`$(?P<text>.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Q, QuerySet, Sum
-from prometheus_client import CollectorRegistry, Counter
+from django.db.models import Case, Count, DurationField, ExpressionWrapper, F, Q, QuerySet, Sum, Value, When
+from prometheus_client import Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,7 +20,9 @@ from sessions.ids import lowest_at
 from sessions.models import Turn, Wake
 from sessions.states import TurnStatus, WakeStatus
 from triggers import selectors
-from triggers.models import Fire, Trigger
+from triggers.counted import COUNTED
+from triggers.models import Fire, Trigger, Watch
+from triggers.registry import KINDS
 from triggers.states import OUTCOMES, Outcome, TriggerStatus
 
 RECENT = timedelta(hours=1)
@@ -28,7 +30,6 @@ SETTLED = timedelta(minutes=2)  # no transaction is open for longer, so no older
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)  # seconds of lag
 _FIRST = UUID(int=0)
 
-COUNTED = CollectorRegistry()
 HOOK_ANSWERS = Counter("rewake_hook_answers", "Answers of the capability URL.", ["code"], registry=COUNTED)
 
 
@@ -89,6 +90,7 @@ class Database(Collector):
         yield _wakes()
         yield _gauge("rewake_oldest_pending_wake_seconds", "Age of the wake that has waited longest.", self._oldest())
         yield _turns(self._now)
+        yield _watches(self._now)
         yield _gauge("rewake_beat_age_seconds", "Seconds since the beat was last seen.", self._beat())
 
     def _oldest(self) -> float:
@@ -151,16 +153,36 @@ def _recent_fires(now: datetime) -> Metric:
 
 def _triggers() -> Metric:
     family = GaugeMetricFamily("rewake_triggers", "Triggers that have not ended.", labels=["kind", "status"])
-    live = Trigger.objects.filter(status__in=[TriggerStatus.ARMED, TriggerStatus.PAUSED])
-    for row in live.values("kind", "status").annotate(count=Count("pk")).order_by("kind", "status"):
-        family.add_metric([row["kind"], row["status"]], row["count"])
+    shown = [TriggerStatus.ARMED, TriggerStatus.PAUSED]
+    live = Trigger.objects.filter(status__in=shown).values_list("kind", "status")
+    counts = {(kind, str(status)): 0 for kind in sorted(KINDS.by_name) for status in shown}
+    counts |= {(kind, status): count for kind, status, count in live.annotate(count=Count("pk"))}
+    for labels, count in counts.items():
+        family.add_metric(labels, count)
     return family
 
 
 def _wakes() -> Metric:
+    """Count what waits, and what was set aside and can be retried: nobody can do anything in a terminated session."""
     family = GaugeMetricFamily("rewake_wakes", "Wakes that wait, or were set aside.", labels=["status"])
     for status in (WakeStatus.PENDING, WakeStatus.QUARANTINED):
-        family.add_metric([status], Wake.objects.filter(status=status).count())
+        family.add_metric([status], Wake.objects.filter(status=status, session__terminated_at=None).count())
+    return family
+
+
+def _watches(now: datetime) -> Metric:
+    family = GaugeMetricFamily(
+        "rewake_watches", "Resources that are polled, by what came of the last question.", labels=["host", "result"]
+    )
+    result = Case(
+        When(host__blocked_until__gt=now, then=Value("limited")),
+        When(failures__gt=0, then=Value("failed")),
+        When(polled_at=None, then=Value("unasked")),
+        default=Value("answered"),
+    )
+    rows = Watch.objects.filter(next_poll_at__isnull=False).values_list("host__name", result)
+    for host, outcome, count in rows.annotate(count=Count("pk")).order_by("host__name"):
+        family.add_metric([host, outcome], count)
     return family
 
 

@@ -27,6 +27,7 @@ from sessions.secrecy import Unreadable
 from sessions.text import cut
 from sessions.transcript import lock
 from triggers import engine, hosts, ledger, matching, moves, nudge, wire
+from triggers.counted import POLLS
 from triggers.exceptions import NotFound
 from triggers.forges.base import Budget, Fault, ForgeError, Reading
 from triggers.kinds.base import EventKind
@@ -113,6 +114,7 @@ def poll(*, clock: Clock, limit: int = BATCH) -> int:
     jobs = _prepare(work, clock)
     try:
         for result in wire.ask_all(jobs, work.visits, clock=clock, deadline=clock() + ROUND):
+            _count(work, result)
             _settle(work, result, clock())
     finally:
         for host_id, visit in work.visits.items():
@@ -120,6 +122,12 @@ def poll(*, clock: Clock, limit: int = BATCH) -> int:
             if visit.budget:
                 hosts.note_budget(host_id, visit.budget)
     return len(work.watches)
+
+
+def _count(work: _Round, result: Result) -> None:
+    if result.error or result.reading:
+        outcome = result.error.fault if result.error else "answered"
+        POLLS.labels(host=work.watches[result.job.watch_id].host.name, result=outcome).inc()
 
 
 def _look_soon(watch: Watch, host: Host, now: datetime) -> None:

@@ -9,11 +9,13 @@ import pytest
 from django.utils import timezone
 from prometheus_client import CollectorRegistry
 
+from sessions import services as session_services
+from sessions import turns
 from tests import factories
 from triggers import engine
 from triggers.ledger import Occurrence
 from triggers.metrics import LEDGER, Database, Ledger
-from triggers.models import Fire, Trigger
+from triggers.models import Fire, Host, Trigger, Watch
 
 pytestmark = pytest.mark.django_db
 
@@ -88,6 +90,45 @@ def test_it_shows_what_became_of_recent_fires(now: datetime) -> None:
 
     assert _value(now, "rewake_recent_fires", kind="webhook", outcome="pending") == 1
     assert _value(now + timedelta(hours=2), "rewake_recent_fires", kind="webhook", outcome="pending") is None
+
+
+def test_it_shows_that_nothing_is_armed(now: datetime) -> None:
+    before = _value(now, "rewake_triggers", kind="webhook", status="armed")
+    factories.armed_session(now)
+
+    assert (before, _value(now, "rewake_triggers", kind="webhook", status="armed")) == (0, 1)
+    assert _value(now, "rewake_triggers", kind="forge.pr", status="paused") == 0
+
+
+def test_it_shows_no_quarantined_wake_that_nobody_can_retry(now: datetime) -> None:
+    session = factories.open_session(now)
+    begun = factories.live_turn(session, now)
+    factories.end_turn(begun.turn, now, status="failed", fate=turns.Fate.QUARANTINED)
+    before = _value(now, "rewake_wakes", status="quarantined")
+    session_services.terminate(session.pk, now=now)
+
+    assert (before, _value(now, "rewake_wakes", status="quarantined")) == (1, 0)
+
+
+def test_it_shows_what_came_of_the_last_question_to_each_forge(now: datetime) -> None:
+    slow = Host.objects.create(name="slow.example", forge="gitea", base_url="x", blocked_until=now + timedelta(hours=1))
+    host = Host.objects.create(name="git.example", forge="gitea", base_url="x")
+    fields: list[dict[str, Any]] = [
+        {"host": host},
+        {"host": host, "polled_at": now},
+        {"host": host, "polled_at": now, "failures": 2},
+        {"host": host, "polled_at": now, "failures": 1},
+        {"host": slow, "polled_at": now},
+        {"host": slow, "polled_at": now, "next_poll_at": None},
+    ]
+    for number, given in enumerate(fields):
+        Watch.objects.create(**({"key": str(number), "next_poll_at": now} | given))
+
+    def count(name: str, result: str) -> float | None:
+        return _value(now, "rewake_watches", host=name, result=result)
+
+    assert [count("git.example", result) for result in ("unasked", "answered", "failed")] == [1, 1, 2]
+    assert (count("slow.example", "limited"), count("slow.example", "answered")) == (1, None)
 
 
 def test_it_shows_what_waits_and_what_runs(now: datetime) -> None:

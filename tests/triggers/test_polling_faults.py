@@ -9,6 +9,7 @@ from pytest_django import Settings
 from tests.triggers.forges.fake import FakeGitHub, Reply
 from tests.triggers.forges.world import World, again, end_run, fired, waiting
 from triggers import polling, services
+from triggers.counted import COUNTED
 from triggers.models import Host, Trigger, Watch
 from triggers.states import TriggerStatus
 
@@ -259,3 +260,23 @@ def test_what_is_left_of_a_limit_is_spread_over_the_time_until_its_renewal(githu
 
     assert len(dues) == 9
     assert min(dues) - github.now > timedelta(minutes=8)
+
+
+# --- Counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_counts_what_came_of_each_question(github: GitHub, trigger: Trigger) -> None:
+    def counts() -> list[float]:
+        results = ("answered", "transport", "lasting", "limited")
+        found = [
+            COUNTED.get_sample_value("rewake_polls_total", {"host": "github.com", "result": one}) for one in results
+        ]
+        return [count or 0 for count in found]
+
+    before = counts()
+    github.later(120)
+    for fault in (Reply({}, 502), Reply({"message": "Bad credentials"}, 401), Reply({}, 429)):
+        github.forge.faults.append(fault)
+        github.later(3600)
+
+    assert [after - count for after, count in zip(counts(), before, strict=True)] == [1, 1, 1, 1]
