@@ -42,7 +42,7 @@ def change_status(
         "reason": reason,
     }
     append([Entry(trigger.session_id, EventType.TRIGGER_STATUS, payload)], now=now)
-    log.info("trigger_status", extra={"action": "trigger_status", **payload})
+    log.info("trigger_status", extra={"action": "trigger_status", "session_id": trigger.session_id, **payload})
     return True
 
 

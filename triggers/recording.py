@@ -89,9 +89,8 @@ def write(plans: Sequence[Plan], sessions: Mapping[UUID, AgentSession], now: dat
         if plan.expires:
             change_status(plan.trigger, TriggerStatus.EXPIRED, by="clock", reason=expiry_reason(plan.trigger), now=now)
     for row in fires:
-        log.info(
-            "fired", extra={"action": "fired", "trigger_id": row.trigger_id, "fire_id": row.pk, "wake_id": row.wake_id}
-        )
+        about = {"trigger_id": row.trigger_id, "session_id": row.trigger.session_id}
+        log.info("fired", extra={"action": "fired", **about, "fire_id": row.pk, "wake_id": row.wake_id})
 
 
 def expiry_reason(trigger: Trigger) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,6 +29,8 @@ from triggers.kinds.base import ON_TIME, Args, ArgsError, EventKind, Kind, TimeK
 from triggers.models import Beat, Fire, Trigger
 from triggers.registry import KINDS, UnknownName
 from triggers.states import TRIGGERS, TriggerStatus
+
+log = logging.getLogger("rewake.triggers")
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ def arm(context: ToolContext, order: Order, *, now: datetime) -> Armed:
     script.insert([row])
     write([_armed_event(row, describe)], sessions, script, now=now)
     script.run()
+    about = {"trigger_id": row.pk, "session_id": row.session_id, "turn_id": row.turn_id, "kind": kind.name}
+    log.info("trigger_armed", extra={"action": "trigger_armed", **about})
     if first_due:
         nudge.clock()
     return Armed(row, describe, notes, secrets)

@@ -13,7 +13,7 @@ from sessions.states import EventType
 from tests.factories import arm, armed_session, context_in, end_turn, open_session
 from triggers import engine, moves, services
 from triggers.exceptions import Conflict, Invalid, NotFound, PolicyRefused
-from triggers.models import Trigger
+from triggers.models import Fire, Trigger
 from triggers.states import TRIGGERS, TriggerStatus
 
 pytestmark = pytest.mark.django_db
@@ -27,6 +27,23 @@ def test_it_arms_for_the_turns_own_session_with_its_provenance(session: AgentSes
     trigger.refresh_from_db()
     assert (trigger.session_id, trigger.turn_id, trigger.depth) == (session.pk, context.turn_id, 0)
     assert (trigger.max_fires, trigger.expires_at) == (100, now + timedelta(days=7))
+
+
+def test_it_can_be_followed_through_the_log_by_ids(
+    session: AgentSession, now: datetime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    context = context_in(session, now)
+    trigger = arm(session, now, "time.cron", args={"cron": "0 10 * * *"}, context=context).trigger
+    engine.tick(now=now + timedelta(hours=1))
+    services.cancel(trigger.pk, by="operator", now=now)
+
+    written = {record.__dict__["action"]: record.__dict__ for record in caplog.records if hasattr(record, "action")}
+    assert list(written) == ["trigger_armed", "fired", "trigger_status"]
+    assert {str(line["trigger_id"]) for line in written.values()} == {str(trigger.pk)}
+    assert {str(line["session_id"]) for line in written.values()} == {str(session.pk)}
+    assert written["trigger_armed"]["turn_id"] == context.turn_id
+    assert written["fired"]["fire_id"] == Fire.objects.get().pk
 
 
 def test_it_stores_secrets_so_that_only_the_keys_can_read_them(session: AgentSession, now: datetime) -> None:
