@@ -42,8 +42,8 @@ def test_it_can_be_followed_through_the_log_by_ids(
     assert list(written) == ["trigger_armed", "fired", "trigger_status"]
     assert {str(line["trigger_id"]) for line in written.values()} == {str(trigger.pk)}
     assert {str(line["session_id"]) for line in written.values()} == {str(session.pk)}
-    assert written["trigger_armed"]["turn_id"] == context.turn_id
-    assert written["fired"]["fire_id"] == Fire.objects.get().pk
+    assert str(written["trigger_armed"]["turn_id"]) == str(context.turn_id)
+    assert str(written["fired"]["fire_id"]) == str(Fire.objects.get().pk)
 
 
 def test_it_stores_secrets_so_that_only_the_keys_can_read_them(session: AgentSession, now: datetime) -> None:
