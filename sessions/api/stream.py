@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import SyncToAsync
 from django.db import connections
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -123,6 +124,7 @@ async def _frames(place: Place) -> AsyncGenerator[bytes]:
     """Yield what is to be sent, until the stream ends."""
     clock = asyncio.get_running_loop().time
     until = clock() + MAX_SECONDS
+    _let_thread_go()
     try:
         yield f"retry: {RETRY_MS}\n\n".encode()
         while (left := until - clock()) > 0:
@@ -134,6 +136,14 @@ async def _frames(place: Place) -> AsyncGenerator[bytes]:
         yield _end(End.TOO_LONG)
     finally:
         place.leave()
+
+
+def _let_thread_go() -> None:
+    """End the thread that the view ran in: Django would keep it to the request's end, and makes another if needed."""
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
+    if executor:
+        executor.shutdown(wait=False)
 
 
 async def _next(place: Place, seconds: float) -> Page:

@@ -7,6 +7,7 @@ import gc
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 from unittest.mock import AsyncMock
@@ -361,6 +362,16 @@ def test_it_has_no_reader_while_no_stream_is_open(server: str, secret: str, sess
         assert "rewake-streams" in _threads()
 
     assert live.eventually(lambda: "rewake-streams" not in _threads())
+
+
+def test_it_holds_no_thread_for_an_open_stream(server: str, secret: str, session: AgentSession) -> None:
+    before = len(threading.enumerate())
+
+    with ExitStack() as streams:
+        for _ in range(4):
+            frames = streams.enter_context(live.stream(server + _path(session), secret))
+            assert next(iter(frames)) == {"retry": "2000"}
+        assert live.eventually(lambda: len(threading.enumerate()) <= before + 1)  # the reader
 
 
 def _threads() -> set[str]:
