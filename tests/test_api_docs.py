@@ -11,6 +11,7 @@ from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore]
 
 from config.settings import BASE_DIR
+from sessions.api.feed import End, KeysStreamsFull, StreamsFull
 from sessions.keys import Scope
 from triggers import posts
 from triggers.counted import COUNTED
@@ -68,6 +69,14 @@ def test_it_sends_a_body_that_is_true_to_the_document(name: str) -> None:
 
     schema = OPERATIONS[name]["requestBody"]["content"]["application/json"]["schema"]
     assert not list(Draft202012Validator(schema | {"components": DOCUMENT["components"]}).iter_errors(json.loads(body)))
+
+
+def test_it_lists_why_a_stream_ends_and_why_none_begins() -> None:
+    text = SECTIONS["GET /api/sessions/{session_id}/stream"]
+    refusals = [f"{full.status} {full.code}" for full in (StreamsFull, KeysStreamsFull)]
+
+    assert re.findall(r"^\| `([a-z_]+)` \| \w", text, re.MULTILINE) == list(End)
+    assert re.findall(r"`(\d+ [a-z_]+)`", text) == refusals
 
 
 def test_it_lists_every_scope() -> None:

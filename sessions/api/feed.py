@@ -48,6 +48,13 @@ class StreamsFull(RewakeError):
     retryable: ClassVar[bool] = True
 
 
+class KeysStreamsFull(StreamsFull):
+    """One key has as many open streams as it may: the other places are for other keys."""
+
+    code: ClassVar[str] = "too_many_streams_of_key"
+    status: ClassVar[int] = 429
+
+
 @dataclass(frozen=True)
 class Page:
     """What is new for a stream: frames ready to be sent, the last one's number, and whether it ends after them."""
@@ -131,13 +138,15 @@ class Feed:
     def open_streams(self) -> int:
         return len(self._open)
 
+    @property
+    def places_of_key(self) -> int:
+        """How many streams one key may have open: half, so that none shuts out all others by going astray."""
+        return max(1, self.places // 2)
+
     def enter(self, session_id: UUID, *, key_id: UUID, after: int) -> Place:
-        """Take a place. Raises `StreamsFull`."""
+        """Take a place. Raises `StreamsFull`, or `KeysStreamsFull`."""
         with self._lock:
-            if self._stopping:
-                raise StreamsFull("this server is stopping; come again in a moment")
-            if self.open_streams >= self.places:
-                raise StreamsFull(f"{self.places} streams are open, which is all that this process takes; come again")
+            self._admit(key_id)
             if not self._reading:
                 thread = threading.Thread(target=self._run, name="rewake-streams", daemon=True)
                 thread.start()
@@ -188,6 +197,17 @@ class Feed:
         if thread:
             thread.join(timeout)
         return not (thread and thread.is_alive())
+
+    def _admit(self, key_id: UUID) -> None:
+        if self._stopping:
+            raise StreamsFull("this server is stopping; come again in a moment")
+        if self.open_streams >= self.places:
+            raise StreamsFull(f"{self.places} streams are open, which is all that this process takes; come again")
+        if sum(place.key_id == key_id for place in self._open) >= self.places_of_key:
+            raise KeysStreamsFull(
+                f"this key has {self.places_of_key} streams open here, which is all that one key may have: "
+                "close one, or give each client a key of its own"
+            )
 
     def _run(self) -> None:
         looks = 0

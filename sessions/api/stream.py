@@ -39,7 +39,8 @@ _REFUSALS = {
     401: "No key, a wrong key, or a revoked one.",
     403: "The key lacks the scope that the reason names.",
     404: "There is no such session.",
-    429: "Too many wrong keys from this address; `Retry-After` says when to try again.",
+    429: "The key has as many open streams as one may, or too many wrong keys came from this address; `Retry-After` "
+    "says when to try again.",
     503: "Every place for a stream is taken, or the database cannot be reached; `Retry-After` says when to try again.",
 }
 _EXAMPLE = (

@@ -225,7 +225,7 @@ def test_it_takes_no_more_streams_than_it_has_places_and_serves_all_else(
     monkeypatch.setattr(FEED, "places", 2)
     _say(session, "a")
 
-    with live.stream(server + _path(session), secret), live.stream(server + _path(session), secret):
+    with live.stream(server + _path(session), secret), live.stream(server + _path(session), _secret()):
         with live.stream(server + _path(session), secret) as third:
             third.response.read()
         rest = httpx.get(f"{server}/api/sessions/{session.pk}/events", headers={"X-API-KEY": secret})
@@ -235,6 +235,24 @@ def test_it_takes_no_more_streams_than_it_has_places_and_serves_all_else(
     assert third.response.json()["error"]["retryable"] is True
     assert third.response.headers["Retry-After"] == "5"
     assert (rest.status_code, len(rest.json()["events"])) == (200, 1)
+
+
+def test_it_leaves_half_of_its_places_to_other_keys(
+    server: str, secret: str, session: AgentSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FEED, "places", 4)
+
+    with live.stream(server + _path(session), secret), live.stream(server + _path(session), secret):
+        with live.stream(server + _path(session), secret) as third:
+            third.response.read()
+        with live.stream(server + _path(session), _secret()) as anothers:
+            assert anothers.response.status_code == 200
+
+    assert third.response.status_code == 429
+    assert third.response.json()["error"]["code"] == "too_many_streams_of_key"
+    assert third.response.json()["error"]["retryable"] is True
+    assert "close one" in third.response.json()["error"]["reason"]
+    assert third.response.headers["Retry-After"] == "5"
 
 
 def test_it_frees_the_place_of_a_client_that_goes(
