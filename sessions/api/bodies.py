@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django.http import HttpRequest, UnreadablePostError
+from gunicorn.http.errors import ParseException
 
 # Granian 2.8 ends its stream alike where a chunked body ends and where it breaks off: half a body would pass for all.
 BLIND = ("Granian",)
@@ -41,9 +42,7 @@ def _read(stream: Any, most: int) -> bytes:
         return cast(bytes, stream.read(most))
     except (UnreadablePostError, OSError) as error:
         raise BodyError(400, "the body broke off before its end") from error
-    except Exception as error:  # each server has its own for chunks that are none: Gunicorn's InvalidChunkSize
-        if isinstance(stream, HttpRequest):
-            raise
+    except ParseException as error:  # Gunicorn's, for chunks that are none
         raise BodyError(400, "the body is not chunked as HTTP has it") from error
 
 

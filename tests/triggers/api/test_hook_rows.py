@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import Client
+from gunicorn.http.errors import InvalidChunkSize
 
 from config.logs import Json, KeyValue
 from sessions import doorbell, turns
@@ -143,7 +144,7 @@ def test_row_31_it_refuses_a_body_whose_connection_breaks(hook: Hook) -> None:
 
 def test_row_31_it_refuses_chunks_that_are_none(hook: Hook) -> None:
     garbled = Mock()
-    garbled.read.side_effect = type("InvalidChunkSize", (Exception,), {})("zz")
+    garbled.read.side_effect = InvalidChunkSize("zz")
 
     assert _wsgi(hook.path, garbled, **CHUNKED, **{"wsgi.input_terminated": True}) == 400
     assert hook.fires() == []
