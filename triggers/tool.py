@@ -5,18 +5,18 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sessions.exceptions import RewakeError
 from sessions.instants import iso
 from sessions.states import Action
-from sessions.text import cut
+from sessions.text import cut, storable
 from sessions.tools import ToolContext, register
 from triggers import selectors, services
 from triggers.exceptions import Invalid, NotFound
@@ -45,6 +45,17 @@ _MEANT = {  # what models call things, by what we call them
 }
 
 
+def _instant(value: Any) -> datetime:
+    """Read an instant in the one form that leaves no doubt: a number could be seconds or milliseconds."""
+    try:
+        moment = datetime.fromisoformat(value.strip())
+        if moment.tzinfo:
+            return moment.astimezone(UTC)
+    except (AttributeError, ValueError, OverflowError):  # no text, no instant, one beyond the calendar's ends
+        pass
+    raise ValueError(f'must be ISO 8601 with an offset, e.g. "2026-12-07T09:00:00Z", not {value!r:.80}')
+
+
 class Common(BaseModel):
     """The fields that every kind shares."""
 
@@ -59,7 +70,9 @@ class Common(BaseModel):
         description='"message": joins a turn that runs, or the next one. "start": a turn of its own.',
     )
     max_fires: int | None = Field(None, description="How often it may fire before it is completed, from 1.")
-    expires_at: AwareDatetime | None = Field(None, description="ISO 8601 with an offset, in the future.")
+    expires_at: Annotated[AwareDatetime, BeforeValidator(_instant)] | None = Field(
+        None, description="ISO 8601 with an offset, in the future."
+    )
 
 
 class ScheduleTrigger:
@@ -79,7 +92,7 @@ class ScheduleTrigger:
 
     def call(self, context: ToolContext, args: dict[str, Any], *, now: datetime) -> dict[str, Any]:
         try:
-            return _call(context, args, now)
+            return _call(context, storable(args), now)
         except RewakeError as error:
             code = error.code if error.code in ("validation", "policy", "not_found") else "validation"
             return {"error": {"code": code, "message": f"{error.reason} (it is now {iso(now.replace(microsecond=0))})"}}
@@ -231,6 +244,8 @@ def _refuse_foreign(given: Mapping[str, Any], *, allowed: Any, what: str) -> Non
 
 
 def _hint(name: str, allowed: Any) -> str:
+    if owners := [kind.name for kind in KINDS.by_name.values() if name in kind.Args.model_fields]:
+        return f" ({', '.join(owners)} has it)"
     known = [*allowed, *Common.model_fields, "kind", "operation", "trigger_id"]
     meant = _MEANT.get(name.lower()) or next(iter(difflib.get_close_matches(name.lower(), known, 1)), "")
     return f" (did you mean {meant}?)" if meant in known and meant != name else ""

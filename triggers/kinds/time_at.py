@@ -15,6 +15,7 @@ from triggers.kinds import base
 from triggers.zones import ZoneError, gap_readings, load_zone, resolve_wall
 
 _FORM = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?\s?(Z|z|[+-]\d\d:?(\d\d)?)?\Z", re.ASCII)
+_YEARS = range(2, 9900)  # far enough from the calendar's ends for any zone, and for any expiry after it
 _WANTED = 'an ISO 8601 instant with an offset ("2026-12-07T09:00:00+01:00"), or a wall-clock time with `timezone`'
 
 
@@ -48,7 +49,7 @@ class AtArgs(base.Args):
         moment = self._parsed()
         if moment.tzinfo is not None:
             self.place  # noqa: B018 (an unknown zone is refused even where the offset wins)
-            return _in_utc(moment)
+            return moment.astimezone(UTC)
         if self.place is None:
             raise base.ArgsError("at", f"{self.at} has no offset and no timezone is given; give {_WANTED}")
         return self._on_the_wall(moment, self.place)
@@ -57,11 +58,14 @@ class AtArgs(base.Args):
         if not _FORM.match(self.at):
             raise base.ArgsError("at", f"{self.at[:80]!r} is not an instant; give {_WANTED}")
         try:
-            return datetime.fromisoformat(
+            moment = datetime.fromisoformat(
                 self.at.replace(",", ".").replace("z", "Z").replace(" ", "T", 1).replace(" ", "")
             )
         except ValueError as error:
             raise base.ArgsError("at", f"{self.at!r} does not exist ({error}); give {_WANTED}") from error
+        if moment.year not in _YEARS:
+            raise base.ArgsError("at", f"{self.at} is out of range; give {_WANTED}")
+        return moment
 
     def _on_the_wall(self, wall: datetime, place: ZoneInfo) -> datetime:
         instants = resolve_wall(wall, place)
@@ -108,10 +112,3 @@ class TimeAt(base.TimeKind[AtArgs]):
 
     def catch_up(self, args: AtArgs, *, due: datetime, now: datetime, until: datetime) -> base.CatchUp:
         return base.CatchUp(fire=args.instant)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError as error:
-        raise base.ArgsError("at", f"{moment.isoformat()} is out of range; give {_WANTED}") from error
