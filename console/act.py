@@ -12,7 +12,6 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django_htmx.http import trigger_client_event
 
 from sessions.exceptions import NotFound, RewakeError
-from sessions.secrecy import Unreadable
 
 
 def attempt(do: Callable[[], Any]) -> str:
@@ -21,7 +20,7 @@ def attempt(do: Callable[[], Any]) -> str:
         do()
     except NotFound:
         raise
-    except (RewakeError, Unreadable) as error:
+    except RewakeError as error:
         return str(error)
     return ""
 

@@ -18,7 +18,7 @@ from sessions.instants import iso
 from sessions.models import AgentSession, Wake
 from sessions.reads import Read
 from sessions.script import Script
-from sessions.secrecy import decrypt, encrypt
+from sessions.secrecy import Unreadable, decrypt, encrypt
 from sessions.states import Action, EventType, WakeSource, WakeStatus
 from sessions.text import storable
 from sessions.tools import ToolContext
@@ -187,10 +187,13 @@ def hook_url(trigger: Trigger, secrets: Mapping[str, str]) -> str:
 def show_hook(trigger_id: UUID, *, by: str, now: datetime) -> tuple[str, str | None]:
     """Return a webhook trigger's URL and signing secret again, recording who asked.
 
-    Raises `NotFound`, `Conflict` for another kind, `SessionTerminated`.
+    Raises `NotFound`, `Conflict` for another kind and for secrets that no key reads, `SessionTerminated`.
     """
     trigger = _locked(trigger_id, None)
-    secrets = secrets_of(trigger)
+    try:
+        secrets = secrets_of(trigger)
+    except Unreadable as error:
+        raise Conflict(f"the trigger's secrets cannot be shown: {error}") from error
     if "url" not in secrets:
         raise Conflict(f"a {trigger.kind} trigger has no URL; only a webhook trigger has")
     if trigger.session.terminated_at:

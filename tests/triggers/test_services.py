@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from cryptography.fernet import Fernet
 
 from sessions import services as session_services
 from sessions.models import AgentSession, Event, Turn
@@ -247,6 +248,14 @@ def test_it_shows_a_hook_again_and_says_who_asked(now: datetime) -> None:
     assert f"/api/triggers/hook/{trigger.pk}/rwh_" in url
     assert signing
     assert Event.objects.latest("pk").payload["by"] == "key ops"
+
+
+def test_it_says_that_a_hook_cannot_be_shown_without_the_key_it_was_written_with(now: datetime, settings: Any) -> None:
+    trigger = armed_session(now)
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+
+    with pytest.raises(Conflict, match="add the key it was written with"):
+        services.show_hook(trigger.pk, by="key ops", now=now)
 
 
 def test_only_a_webhook_has_a_url(now: datetime) -> None:
