@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
@@ -41,6 +41,14 @@ class Text(serializers.CharField):
         if not self.allow_blank and not data.strip():
             self.fail("blank")
         return str(storable(super().to_internal_value(data)))
+
+
+class Choice(serializers.ChoiceField):
+    """One of a closed set; whoever asks for something else is told what there is."""
+
+    def __init__(self, choices: Sequence[str], **options: Any) -> None:
+        wish = f'"{{input}}" is none of {", ".join(map(str, choices))}'
+        super().__init__(choices=list(choices), error_messages={"invalid_choice": wish}, **options)
 
 
 class Form(serializers.Serializer[Any]):

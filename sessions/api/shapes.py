@@ -7,7 +7,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from sessions.api.forms import Form, PageForm, Text
+from sessions.api.forms import Choice, Form, PageForm, Text
 from sessions.instants import iso
 from sessions.keys import Scope
 from sessions.secrecy import mask
@@ -157,7 +157,7 @@ class OpenForm(Form):
 
 
 class SessionsQuery(PageForm):
-    status = serializers.ChoiceField(choices=list(SessionStatus), required=False)
+    status = Choice(list(SessionStatus), required=False)
 
 
 class EventsQuery(Form):
@@ -180,4 +180,4 @@ class MessageForm(Form):
 
 class KeyForm(Form):
     name = Text(max_length=200)
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=list(Scope)), min_length=1, max_length=20)
+    scopes = serializers.ListField(child=Choice(list(Scope)), min_length=1, max_length=20)

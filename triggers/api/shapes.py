@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from sessions.api.forms import Form, PageForm
+from sessions.api.forms import Choice, Form, PageForm
 from sessions.api.shapes import Instant, Shape
 from sessions.states import Action
 from triggers.registry import KINDS
@@ -87,8 +87,8 @@ class HookShape(Shape):
 
 
 class SessionTriggersQuery(PageForm):
-    kind = serializers.ChoiceField(choices=sorted(KINDS.by_name), required=False)
-    status = serializers.ChoiceField(choices=list(TriggerStatus), required=False)
+    kind = Choice(sorted(KINDS.by_name), required=False)
+    status = Choice(list(TriggerStatus), required=False)
 
 
 class TriggersQuery(SessionTriggersQuery):
@@ -96,4 +96,4 @@ class TriggersQuery(SessionTriggersQuery):
 
 
 class StatusForm(Form):
-    status = serializers.ChoiceField(choices=[TriggerStatus.PAUSED, TriggerStatus.ARMED])
+    status = Choice([TriggerStatus.PAUSED, TriggerStatus.ARMED])
