@@ -8,7 +8,7 @@ append the event. The doorbell rings after the commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -33,6 +33,7 @@ from triggers.registry import KINDS
 from triggers.states import TriggerStatus
 
 BATCH = 500  # triggers in one transaction
+SLICE = 20  # the same where fewer than a batch are due: the first of them start while the others are recorded
 LOOK_AGAIN = timedelta(seconds=60)  # after a trigger raised
 
 log = logging.getLogger("rewake.engine")
@@ -40,7 +41,7 @@ log = logging.getLogger("rewake.engine")
 
 @dataclass
 class Tick:
-    """What one tick did. `more` tells that it should be followed by another, `full` that this was a full batch."""
+    """What one tick did. `more` tells that another should follow it, `full` that as many were due as it could take."""
 
     fired: int = 0
     skipped: int = 0
@@ -48,6 +49,16 @@ class Tick:
     marked: int = 0
     more: bool = False
     full: bool = False
+
+    def __add__(self, other: Tick) -> Tick:
+        return Tick(
+            fired=self.fired + other.fired,
+            skipped=self.skipped + other.skipped,
+            expired=self.expired + other.expired,
+            marked=self.marked + other.marked,
+            more=self.more or other.more,
+            full=self.full or other.full,
+        )
 
 
 class Fired(StrEnum):
@@ -58,17 +69,21 @@ class Fired(StrEnum):
     REFUSED = "refused"  # no such trigger, or it is not armed, or has expired
 
 
-def tick(*, now: datetime, limit: int = BATCH) -> Tick:
+def tick(*, now: datetime, limit: int = BATCH, recorded: Callable[[], object] = lambda: None) -> Tick:
     """Record up to `limit` due fires and, once nothing is due, up to `limit` expiries.
 
     A fire that is due is recorded before an expiry is. What cannot be recorded is marked with its
-    error, counted, and looked at again later; the others go on.
+    error, counted, and looked at again later; the others go on. `recorded` is called after each
+    transaction, but not where a full batch was due: others will follow it.
     """
-    if due := _next_batch(now, limit):
-        result = _record_isolated(due, now)
-        result.more, result.full = True, len(due) == limit
-        return result
-    return _expire(now, limit)
+    due = _next_batch(now, limit)
+    if len(due) == limit:
+        return replace(_record_isolated(due, now), more=True, full=True)
+    total = Tick()
+    for start in range(0, len(due), SLICE):
+        total += _record_isolated(due[start : start + SLICE], now)
+        recorded()
+    return total + _expire(now, limit)
 
 
 def fire(trigger_id: UUID, occurrence: Occurrence, *, now: datetime) -> Fired:
@@ -172,11 +187,7 @@ def _record_isolated(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
             return _mark_refused(due[0], error, now)
     total = Tick()
     for one in due:
-        part = _record_isolated([one], now)
-        total.fired += part.fired
-        total.skipped += part.skipped
-        total.expired += part.expired
-        total.marked += part.marked
+        total += _record_isolated([one], now)
     return total
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Min, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
+from sessions.reads import Read
 from sessions.states import WakeStatus
 from triggers.exceptions import NotFound
 from triggers.models import Beat, Fire, Trigger
@@ -119,11 +120,21 @@ def last_beat() -> datetime | None:
     return Beat.objects.order_by("-at").values_list("at", flat=True).first()
 
 
-def next_instant(*, after: datetime | None = None) -> datetime | None:
+_NEXT_DUE = Read(
+    Trigger,
+    "SELECT t.id, t.next_fire_at FROM rewake_trigger t WHERE t.status = 'armed' AND t.next_fire_at > {after} "
+    "ORDER BY t.next_fire_at LIMIT 1",
+)
+_NEXT_EXPIRY = Read(
+    Trigger,
+    "SELECT t.id, t.expires_at FROM rewake_trigger t WHERE t.status = 'armed' AND t.expires_at > {after} "
+    "ORDER BY t.expires_at LIMIT 1",
+)
+EVER = datetime(1, 1, 1, tzinfo=UTC)  # before any instant
+
+
+def next_instant(*, after: datetime = EVER) -> datetime | None:
     """Return the next instant at which the clock has something to do, strictly after `after` if given."""
-    armed = Trigger.objects.filter(status=TriggerStatus.ARMED)
-    later = {"next_fire_at__gt": after} if after else {}
-    due = armed.filter(next_fire_at__isnull=False, **later).aggregate(at=Min("next_fire_at"))["at"]
-    later = {"expires_at__gt": after} if after else {}
-    expiry = armed.filter(**later).aggregate(at=Min("expires_at"))["at"]
-    return min((instant for instant in (due, expiry) if instant), default=None)
+    dues = [row.next_fire_at for row in _NEXT_DUE(after=after)]
+    expiries = [row.expires_at for row in _NEXT_EXPIRY(after=after)]
+    return min(dues + expiries, default=None)

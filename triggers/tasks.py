@@ -21,10 +21,7 @@ def tick() -> None:
         return
     with doorbell.held() as let_go:
         for _ in range(BATCHES):
-            result = engine.tick(now=timezone.now())
-            if not result.full:
-                let_go()
-            if not result.more:
+            if not engine.tick(now=timezone.now(), recorded=let_go).more:
                 return
 
 

@@ -29,6 +29,7 @@ log = logging.getLogger("rewake.runner")
 FATES = {Fault.TRANSPORT: Fate.BACK, Fault.PERMANENT: Fate.QUARANTINED, Fault.AGENT: Fate.DONE}
 
 DATABASE_GONE = (OperationalError, InterfaceError)
+GIVE_WAY = 0.2  # seconds that a turn waits with its end while others begin
 SETTLE_AT_ONCE = 50  # turns in one transaction
 SETTLE_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds between the tries to settle a turn: less than a lease in all
 
@@ -44,6 +45,33 @@ class Watcher(Protocol):
     def watch(self, turn: Turn) -> AbstractContextManager[Watch]: ...
 
 
+class _RightOfWay:
+    """Who begins turns goes before who ends them, so that no turn waits for another's bookkeeping.
+
+    Python runs one thread at a time. Who gives way does so for `GIVE_WAY` seconds at most.
+    """
+
+    def __init__(self) -> None:
+        self._free = threading.Condition()
+        self._taken = 0
+
+    def __enter__(self) -> None:
+        with self._free:
+            self._taken += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._free:
+            self._taken -= 1
+            self._free.notify_all()
+
+    def give_way(self) -> None:
+        with self._free:
+            self._free.wait_for(lambda: not self._taken, GIVE_WAY)
+
+
+_beginning = _RightOfWay()
+
+
 def run(session_ids: Iterable[UUID], *, worker: str, clock: Callable[[], datetime], keeper: Watcher) -> int:
     """Begin a turn in each session that has something to run, run them side by side, settle them.
 
@@ -53,7 +81,8 @@ def run(session_ids: Iterable[UUID], *, worker: str, clock: Callable[[], datetim
     """
     if keeper.stopping:
         return 0
-    begun = turns.begin(session_ids, worker=worker, now=clock())
+    with _beginning:
+        begun = turns.begin(session_ids, worker=worker, now=clock())
     if not begun:
         return 0
     others = [_threads.submit(_run_in_thread, item, clock, keeper) for item in begun[1:]]
@@ -99,6 +128,7 @@ _end = Together(_end_all, most=SETTLE_AT_ONCE, hopeless=DATABASE_GONE)
 def _settle(turn: Turn, ending: Ending, clock: Callable[[], datetime]) -> bool:
     """End the turn, trying again over a cut connection: what the agent did would else be done twice."""
     for pause in SETTLE_PAUSES:
+        _beginning.give_way()
         try:
             return _end(_Ended(turn, ending, clock()))
         except DATABASE_GONE as error:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,8 @@ from sessions.states import EventType, TurnStatus, WakeStatus
 from tests.factories import StillKeeper, clock_at, history_of
 
 pytestmark = pytest.mark.django_db
+
+PATIENCE = 10.0
 
 Script = Callable[[Callable[[TurnRequest], Any]], None]
 
@@ -271,3 +274,35 @@ def test_it_offers_no_tool_while_triggers_are_off(run: Callable[..., int], scrip
     run()
 
     assert offered == [[]]
+
+
+# --- the right of way ---
+
+
+def test_who_ends_a_turn_waits_while_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "GIVE_WAY", PATIENCE)
+    right, ready, order = runner._RightOfWay(), threading.Event(), list[str]()
+
+    def end() -> None:
+        ready.set()
+        right.give_way()
+        order.append("ended")
+
+    thread = threading.Thread(target=end)
+    with right:
+        with right:
+            thread.start()
+            assert ready.wait(PATIENCE)
+        thread.join(0.01)
+        order.append("begun")
+    thread.join(PATIENCE)
+
+    assert order == ["begun", "ended"]
+
+
+def test_who_ends_a_turn_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "GIVE_WAY", 0.01)
+    right = runner._RightOfWay()
+
+    with right:
+        right.give_way()

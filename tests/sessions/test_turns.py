@@ -4,14 +4,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from sessions import inbox, services, turns
 from sessions.models import AgentSession, Event, Turn, Wake
 from sessions.runtime.prompt import instructions_in
 from sessions.states import Action, EventType, TurnStatus, WakeSource, WakeStatus
 from sessions.turns import Fate
-from tests.factories import end_turn, live_turn, open_session
+from tests.factories import end_turn, history_of, live_turn, open_session
 
 pytestmark = pytest.mark.django_db
 
@@ -353,3 +354,49 @@ def _fail_transport(session: AgentSession, at: datetime, retry_after: float | No
 
 def _types(session: AgentSession) -> list[str]:
     return list(Event.objects.filter(session=session).order_by("seq").values_list("type", flat=True))
+
+
+# --- turns that end together ---
+
+
+def test_turns_that_end_together_are_each_settled_as_they_ended(now: datetime) -> None:
+    begun = [live_turn(open_session(now), now) for _ in range(4)]
+    outlived = live_turn(open_session(now), now)
+    end_turn(outlived.turn, now)
+    fates = [
+        turns.Ending(TurnStatus.COMPLETED, Fate.DONE, history=["a"], state={"n": 1}, usage={"requests": 1}),
+        turns.Ending(TurnStatus.FAILED, Fate.BACK, "down"),
+        turns.Ending(TurnStatus.FAILED, Fate.QUARANTINED, "refused"),
+        turns.Ending(TurnStatus.COMPLETED, Fate.DONE, history=["b"]),
+        turns.Ending(TurnStatus.COMPLETED, Fate.DONE),
+    ]
+
+    ended = turns.end_all(list(zip([item.turn for item in (*begun, outlived)], fates, strict=True)), now=now)
+
+    assert ended == [True, True, True, True, False]
+    assert [Wake.objects.get(session=item.session).status for item in begun] == [
+        WakeStatus.DONE,
+        WakeStatus.PENDING,
+        WakeStatus.QUARANTINED,
+        WakeStatus.DONE,
+    ]
+    assert [history_of(item.session) for item in begun] == [["a"], [], [], ["b"]]
+    for item, ending in zip(begun, fates, strict=False):
+        last = Event.objects.filter(session=item.session).latest("seq")
+        assert (last.type, last.payload["status"]) == (EventType.TURN_ENDED, ending.status)
+        assert list(_seqs(item.session)) == list(range(1, last.seq + 1))
+
+
+def test_many_turns_end_by_as_many_statements_as_one(now: datetime) -> None:
+    def statements(count: int) -> int:
+        begun = [live_turn(open_session(now), now) for _ in range(count)]
+        done = turns.Ending(TurnStatus.COMPLETED, Fate.DONE, history=["x"])
+        with CaptureQueriesContext(connection) as sent:
+            turns.end_all([(item.turn, done) for item in begun], now=now)
+        return len([query for query in sent if not query["sql"].startswith(("UPDATE", "INSERT"))])
+
+    assert statements(1) == statements(7)
+
+
+def _seqs(session: AgentSession) -> Any:
+    return Event.objects.filter(session=session).order_by("seq").values_list("seq", flat=True)
