@@ -234,7 +234,7 @@ def _plan(trigger: Trigger, now: datetime) -> Plan:
     if look.fire is None:
         return Plan(trigger, upcoming, skip=skip)
     occurrence = Occurrence(kind.occurrence(args, look.fire), look.fire, note="" if skip else _missed(look))
-    return Plan(trigger, upcoming, occurrence, lateness(trigger, look.fire, now), skip, look.missed)
+    return Plan(trigger, upcoming, occurrence, lateness(trigger, look.fire, now), skip, look.missed, look.since)
 
 
 def _without_known(plans: Sequence[Plan]) -> list[Plan]:
@@ -256,7 +256,8 @@ def _missed(look: CatchUp) -> str:
 
 def _mark(trigger: Trigger, error: Exception, now: datetime) -> None:
     text = f"it cannot be fired: {type(error).__name__}: {error}"
-    log.error("bad_trigger", extra={"action": "bad_trigger", "trigger_id": trigger.pk, "error": text})
+    about = {"trigger_id": trigger.pk, "session_id": trigger.session_id}
+    log.error("bad_trigger", extra={"action": "bad_trigger", "error": text, **about})
     count_failure([trigger.pk], text, by="clock", now=now, next_look=now + LOOK_AGAIN)
 
 

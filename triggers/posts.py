@@ -70,7 +70,7 @@ def receive(trigger_id: str, secret: str, post: Post, *, now: datetime) -> bool:
 
 _FIND = Read(
     Trigger,
-    "SELECT t.id, t.status, t.expires_at, t.args, t.secrets, EXISTS ("
+    "SELECT t.id, t.session_id, t.status, t.expires_at, t.args, t.secrets, EXISTS ("
     "  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id AND f.occurrence IN ({keys})"
     ") AS knows_some FROM rewake_trigger t WHERE t.id IN ({ids})",
 )
@@ -153,11 +153,12 @@ def _text(body: bytes, *, whole: bool) -> str:
 def _why(trigger: Trigger | None, right: bool, signed: bool, now: datetime) -> dict[str, str]:
     if trigger is None:
         return {"reason": "no such trigger"}
+    about = {"trigger_id": str(trigger.pk), "session_id": str(trigger.session_id)}
     if not right:
-        return {"trigger_id": str(trigger.pk), "reason": "wrong secret"}
+        return {**about, "reason": "wrong secret"}
     if not signed:
-        return {"trigger_id": str(trigger.pk), "reason": "wrong or missing signature"}
+        return {**about, "reason": "wrong or missing signature"}
     if not settings.TRIGGERS_ENABLED:
-        return {"trigger_id": str(trigger.pk), "reason": "triggers are disabled"}
+        return {**about, "reason": "triggers are disabled"}
     expired = trigger.status == TriggerStatus.ARMED and trigger.expires_at <= now
-    return {"trigger_id": str(trigger.pk), "reason": f"it is {'expired' if expired else trigger.status}"}
+    return {**about, "reason": f"it is {'expired' if expired else trigger.status}"}

@@ -42,6 +42,7 @@ class Plan:
     reason: str = ""
     skip: tuple[str, datetime, str] | None = None  # occurrence, due, reason
     missed: int = 0
+    since: datetime | None = None  # the first slot that was missed
     expires: bool = False
     number: int = 0  # which of the trigger's fires it is
     last: bool = False  # nothing can follow it
@@ -170,6 +171,8 @@ def _fired_event(plan: Plan, row: Fire) -> Entry:
         "status": TriggerStatus.COMPLETED if plan.last else TriggerStatus.ARMED,
         "wake_id": str(row.wake_id),
     }
+    if plan.missed and not plan.skip:
+        payload |= {"missed": plan.missed, "since": iso(plan.since)}
     if row.reason:
         payload["reason"] = row.reason
     return Entry(trigger.session_id, EventType.TRIGGER_FIRED, payload)

@@ -97,6 +97,8 @@ def run_turn(begun: Begun, *, clock: Callable[[], datetime], keeper: Watcher) ->
     """Run a turn that has begun, and settle it."""
     turn = begun.turn
     about = {"turn_id": str(turn.pk), "session_id": str(turn.session_id)}
+    wakes = [str(wake.pk) for wake in begun.wakes]
+    log.info("turn_started", extra={"action": "turn_started", "wakes": wakes, **about})
     with keeper.watch(turn) as watch:
         ending = _attempt(begun, clock, watch)
         settled = _settle(turn, ending, clock)

@@ -276,6 +276,20 @@ def test_it_offers_no_tool_while_triggers_are_off(run: Callable[..., int], scrip
     assert offered == [[]]
 
 
+def test_it_logs_which_wakes_a_turn_took_and_how_it_ended(
+    run: Callable[..., int], script: Script, session: AgentSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    script(lambda request: TurnResult("ok"))
+    with caplog.at_level("INFO", "rewake.runner"):
+        run()
+
+    about = (str(Turn.objects.get().pk), str(session.pk))
+    started, ended = caplog.records
+    assert (started.action, started.turn_id, started.session_id) == ("turn_started", *about)  # type: ignore[attr-defined]
+    assert started.wakes == [str(Wake.objects.get().pk)]  # type: ignore[attr-defined]
+    assert (ended.action, ended.turn_id, ended.status) == ("turn_ended", about[0], "completed")  # type: ignore[attr-defined]
+
+
 # --- the right of way ---
 
 

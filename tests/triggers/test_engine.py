@@ -89,6 +89,8 @@ def test_row_19_it_fires_once_after_downtime_and_says_what_was_missed(now: datet
     fire = Fire.objects.get()
     assert fire.due_at == now + timedelta(hours=12)
     assert "12 slots missed since 2026-12-01T10:00:00Z" in fire.reason
+    told = Event.objects.get(type=EventType.TRIGGER_FIRED).payload
+    assert (told["missed"], told["since"]) == (12, "2026-12-01T10:00:00Z")
     assert "not running" in fire.reason
     trigger.refresh_from_db()
     assert trigger.next_fire_at == now + timedelta(hours=13)
