@@ -6,8 +6,10 @@ once an hour is the ORM's to read.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from string import Formatter
 from typing import Any
 from uuid import UUID
@@ -41,7 +43,60 @@ class Read:
                 many = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
                 sql.append(", ".join(["%s"] * len(many)) or "NULL")
                 parameters += [_plain(value, connection) for value in many]
-        return list(self._model._default_manager.raw("".join(sql), parameters))  # noqa: SLF001 (public, in spite of it)
+        with connection.cursor() as cursor:
+            cursor.execute("".join(sql), parameters)
+            rows = cursor.fetchall()
+            shape = _shape(self._model, tuple(column[0] for column in cursor.description), connection.vendor)
+        return [shape.row(values, connection) for values in rows]
+
+
+Convert = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Where a value stands in a row, what it is called, and what makes Python's value of the database's."""
+
+    place: int
+    name: str
+    expression: Any = None
+    converters: Sequence[Convert] = ()
+
+    def value(self, values: Sequence[Any], connection: Any) -> Any:
+        value = values[self.place]
+        for convert in self.converters:
+            value = convert(value, self.expression, connection)
+        return value
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What the columns of a SELECT are to a model: its fields, in the model's order, and others."""
+
+    model: type[Model]
+    fields: Sequence[_Column]
+    others: Sequence[_Column]
+
+    def row(self, values: Sequence[Any], connection: Any) -> Model:
+        names = [column.name for column in self.fields]
+        row = self.model.from_db(connection.alias, names, [column.value(values, connection) for column in self.fields])
+        for column in self.others:
+            setattr(row, column.name, values[column.place])
+        return row
+
+
+@cache
+def _shape(model: type[Model], names: tuple[str, ...], _vendor: str) -> _Shape:
+    """Find the fields of a model among columns, each with the conversions that the ORM would make, once."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    places = {name: place for place, name in enumerate(names)}
+    fields = []
+    for field in model._meta.concrete_fields:  # noqa: SLF001 (Django's public API, whatever its name)
+        if field.column in places:
+            expression = field.get_col(model._meta.db_table)  # noqa: SLF001
+            converters = [*connection.ops.get_db_converters(expression), *expression.get_db_converters(connection)]
+            fields.append(_Column(places.pop(field.column), field.attname, expression, converters))
+    return _Shape(model, fields, [_Column(place, name) for name, place in places.items()])
 
 
 def _plain(value: Any, connection: Any) -> Any:
