@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -23,7 +23,7 @@ from triggers import engine, ledger
 from triggers.engine import Fired
 from triggers.ledger import Occurrence
 from triggers.models import Trigger
-from triggers.signatures import STANDARD_HEADER, verify
+from triggers.signatures import STANDARD_HEADER, Verifier
 from triggers.states import TriggerStatus
 
 SOURCE = "webhook"
@@ -39,31 +39,40 @@ log = logging.getLogger("rewake.hook")
 
 @dataclass(frozen=True)
 class Post:
-    """What was posted. The names of `headers` are in lower case, their values latin-1."""
+    """What is posted. `body` is read once; the names of `headers` are in lower case, their values latin-1."""
 
-    body: bytes
+    body: Iterable[bytes]
     headers: Mapping[str, str]
 
 
-def receive(trigger_id: str, secret: str, post: Post, *, now: datetime) -> bool:
+def receive(trigger_id: str, secret: str, post: Post, *, clock: Callable[[], datetime]) -> bool:
     """Record a post as a fire, committed; return whether it was right, and new or known.
 
-    Whatever is wrong, the same is done: one row looked for, one token decrypted, one secret and one
-    signature compared, one delivery looked for. Only the log says which it was.
+    1. Look the trigger up and compare the secret, so that the body need not be held until its signature is known.
+    2. Read the body. Whatever it raises on the way goes to the caller, with nothing told or recorded.
+    3. Read the clock, compare the signature and record the fire, if the trigger is still armed.
+
+    Whatever is wrong, the same is done: one row looked for, one token decrypted, one secret compared, the whole
+    body signed and one signature compared, one delivery looked for. Only the log says which it was.
     """
     usual, signed_id = _delivery(post.headers), _delivery(post.headers, first="webhook-id")
     trigger = _find((_uuid(trigger_id), {usual, signed_id}))
     secrets = _secrets_of(trigger)
-    header = str(trigger.args.get("hmac_header") or "") if trigger else ""
     right = compare_digest(_bytes(secret), _bytes(secrets["url"])) & (trigger is not None)
-    signed = verify(secrets["signing"], post.headers, post.body, header or "x-signature", now) | (not header)
+    # Standard Webhooks signs a body more than once, which a wrong secret must not show.
+    header = str(trigger.args.get("hmac_header") or "") if trigger and right else ""
+    verifier = Verifier(secrets["signing"], post.headers, header or "x-signature")
+    body = _read(post.body, verifier)
+    now = clock()
+    signed = verifier.right(now) | (not header)
     # Standard Webhooks signs its own id: there, no other that could be changed on the way may stand in for it.
     delivery = signed_id if header.lower() == STANDARD_HEADER else usual
     if trigger and right and signed and settings.TRIGGERS_ENABLED:
         if trigger.knows_some and ledger.known(trigger.pk, delivery):
             return True
         if _is_ready(trigger, now):
-            return _fire((trigger.pk, _occurrence(post, delivery or str(uuid7()), now))) != Fired.REFUSED
+            occurrence = _occurrence(body, post.headers, delivery or str(uuid7()), now)
+            return _fire((trigger.pk, occurrence)) != Fired.REFUSED
     log.info("hook_refused", extra={"action": "hook_refused", **_why(trigger, right, signed, now)})
     return False
 
@@ -122,6 +131,23 @@ def _decoy(_keys: tuple[str, ...]) -> str:
     return encrypt({"url": mint(HOOK), "signing": mint(SIGNING)})
 
 
+@dataclass(frozen=True)
+class _Body:
+    """What is left of a body that came whole."""
+
+    head: bytes
+    size: int
+
+
+def _read(chunks: Iterable[bytes], verifier: Verifier) -> _Body:
+    most, head, size = settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES, bytearray(), 0
+    for chunk in chunks:
+        verifier.update(chunk)
+        head += chunk[: most - len(head)]
+        size += len(chunk)
+    return _Body(bytes(head), size)
+
+
 def _delivery(headers: Mapping[str, str], *, first: str = "") -> str:
     """Return the sender's delivery id as an occurrence, "" if it gave none."""
     given = (headers.get(name, "").strip() for name in (first, *DELIVERY_HEADERS))
@@ -132,16 +158,16 @@ def _is_ready(trigger: Trigger, now: datetime) -> bool:
     return trigger.status == TriggerStatus.ARMED and trigger.expires_at > now
 
 
-def _occurrence(post: Post, key: str, now: datetime) -> Occurrence:
-    most = settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES
+def _occurrence(body: _Body, headers: Mapping[str, str], key: str, now: datetime) -> Occurrence:
+    truncated = body.size > len(body.head)
     return Occurrence(
         key=key,
         due_at=now,
-        payload=_text(post.body[:most], whole=len(post.body) <= most),
+        payload=_text(body.head, whole=not truncated),
         payload_source=SOURCE,
-        content_type=post.headers.get("content-type", ""),
-        payload_bytes=len(post.body),
-        truncated=len(post.body) > most,
+        content_type=headers.get("content-type", ""),
+        payload_bytes=body.size,
+        truncated=truncated,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from hmac import compare_digest, digest
+from hmac import compare_digest, new
 
 STANDARD_HEADER = "webhook-signature"
 STANDARD_PREFIX = "whsec_"  # before a secret that is the base64 of the key
@@ -17,23 +17,38 @@ _CANDIDATES = 20  # signatures in one header: a sender that rotates its secret s
 _TIMESTAMP = re.compile(r"[0-9]{1,12}\Z")
 
 
-def verify(signing_secret: str, headers: Mapping[str, str], body: bytes, header_name: str, now: datetime) -> bool:  # noqa: PLR0917
-    """Return whether a header holds the right signature of a body.
+class Verifier:
+    """Tells whether a header holds the right signature of a body that comes in chunks.
 
     1. Of the body alone: hex in either case, or base64, with or without `sha256=` before it.
     2. If the header is `webhook-signature`, also as Standard Webhooks has it: `v1,<base64>`, more than
        one with blanks between them, of `<webhook-id>.<webhook-timestamp>.<body>`, not older or newer than
        300 seconds. https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
-    `headers` may have their names in any case; their values are latin-1, as WSGI and ASGI hand them over.
+    `headers` have their names in lower case; their values are latin-1, as WSGI and ASGI hand them over.
     The same work is done whether the header is there, empty or wrong.
     """
-    lowered = {name.lower(): value for name, value in headers.items()}
-    given = _bytes(lowered.get(header_name.lower(), ""))
-    right = _is_plain(given, digest(signing_secret.encode(), body, sha256))
-    if header_name.lower() == STANDARD_HEADER:
-        right |= _is_standard(signing_secret, lowered, given, body, now=now)
-    return right
+
+    def __init__(self, signing_secret: str, headers: Mapping[str, str], header_name: str) -> None:
+        name = header_name.lower()
+        self._given = _bytes(headers.get(name, ""))
+        self._headers = headers
+        self._macs = [new(signing_secret.encode(), digestmod=sha256)]
+        if name == STANDARD_HEADER:
+            start = b"".join(_bytes(headers.get(part, "")) + b"." for part in ("webhook-id", "webhook-timestamp"))
+            self._macs += [new(key, start, sha256) for key in _keys(signing_secret)]
+
+    def update(self, chunk: bytes) -> None:
+        for mac in self._macs:
+            mac.update(chunk)
+
+    def right(self, now: datetime) -> bool:
+        """Return whether the chunks that came are the whole of a body that was signed."""
+        plain, *standard = [mac.digest() for mac in self._macs]
+        right = _is_plain(self._given, plain)
+        if standard:
+            right |= _is_standard(self._given, standard) and _is_recent(self._headers, now)
+        return right
 
 
 def _bytes(value: str) -> bytes:
@@ -51,17 +66,14 @@ def _is_base64(given: bytes, expected: bytes) -> bool:
     return compare_digest(given.rstrip(b"="), base64.b64encode(expected).rstrip(b"="))
 
 
-def _is_standard(secret: str, headers: Mapping[str, str], given: bytes, body: bytes, *, now: datetime) -> bool:
-    identity, timestamp = headers.get("webhook-id", "").strip(), headers.get("webhook-timestamp", "").strip()
-    signed = b".".join([_bytes(identity), _bytes(timestamp), body])
+def _is_standard(given: bytes, expected: Sequence[bytes]) -> bool:
     versioned = [part.partition(b",") for part in given.split(None, _CANDIDATES)[:_CANDIDATES]]
     signatures = [signature for version, _, signature in versioned if version == b"v1"]
     right = False
-    for key in _keys(secret):
-        expected = digest(key, signed, sha256)
+    for one in expected:
         for signature in signatures:
-            right |= _is_base64(signature, expected)
-    return right and bool(identity) and _is_current(timestamp, now)
+            right |= _is_base64(signature, one)
+    return right
 
 
 def _keys(secret: str) -> list[bytes]:
@@ -75,7 +87,8 @@ def _keys(secret: str) -> list[bytes]:
     return keys
 
 
-def _is_current(timestamp: str, now: datetime) -> bool:
-    if not _TIMESTAMP.match(timestamp):
+def _is_recent(headers: Mapping[str, str], now: datetime) -> bool:
+    identity, timestamp = headers.get("webhook-id", "").strip(), headers.get("webhook-timestamp", "").strip()
+    if not identity or not _TIMESTAMP.match(timestamp):
         return False
     return abs(now.timestamp() - int(timestamp)) <= TOLERANCE.total_seconds()

@@ -24,18 +24,17 @@ log = logging.getLogger("rewake.hook")
 def hook(request: HttpRequest, trigger_id: str, secret: str) -> HttpResponse:
     """Answer a post to a capability URL: 202 once its fire is committed, else the one 404.
 
-    What is wrong with the request itself (its method, its size, a body that breaks off) is answered
-    before anything is looked up, and so alike for right and wrong URLs.
+    What is wrong with the request itself (its method, its size, a body that breaks off) is answered alike
+    for right and wrong URLs: the body is read to its end whatever the URL, before anything is told of it.
     """
     if request.method != "POST":
         return _refusal(405, "only POST is answered here", {"Allow": "POST"})
     try:
         body = read_body(request, limit=BODY_MAX_BYTES)
+        post = posts.Post(body, {name.lower(): value for name, value in request.headers.items()})
+        accepted = posts.receive(trigger_id, secret, post, clock=timezone.now)
     except BodyError as error:
         return _refusal(error.status, error.reason)
-    post = posts.Post(body, {name.lower(): value for name, value in request.headers.items()})
-    try:
-        accepted = posts.receive(trigger_id, secret, post, now=timezone.now())
     except (OperationalError, InterfaceError) as error:
         log.error("database unreachable", extra={"action": "hook_unavailable", "error": type(error).__name__})
         return _refusal(503, "try again", {"Retry-After": "5"})

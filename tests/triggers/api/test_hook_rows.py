@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse
 from django.test import Client
 from gunicorn.http.errors import InvalidChunkSize
 
@@ -72,6 +73,10 @@ def test_row_29_it_refuses_a_missing_signature(signed: Hook) -> None:
 
 def _wsgi(path: str, stream: Any, **environ: Any) -> int:
     """Post through the WSGI application itself, as a server does, and return the status."""
+    return _answer(path, stream, **environ)[0]
+
+
+def _answer(path: str, stream: Any, **environ: Any) -> tuple[int, bytes]:
     started = Mock()
     base = {
         "REQUEST_METHOD": "POST",
@@ -83,8 +88,10 @@ def _wsgi(path: str, stream: Any, **environ: Any) -> int:
         "CONTENT_TYPE": "text/plain",
     }
     with as_a_server():
-        WSGIHandler()(base | environ, started).close()
-    return int(started.call_args.args[0].split()[0])
+        response = WSGIHandler()(base | environ, started)
+        response.close()
+    assert isinstance(response, HttpResponse)
+    return int(started.call_args.args[0].split()[0]), response.content
 
 
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked"}
@@ -140,6 +147,19 @@ def test_row_31_it_refuses_a_body_whose_connection_breaks(hook: Hook) -> None:
 
     assert _wsgi(hook.path, broken, CONTENT_LENGTH="9") == 400
     assert hook.fires() == []
+
+
+@pytest.mark.parametrize("end", [b"", OSError("connection reset")], ids=["ends", "breaks"])
+def test_row_31_it_answers_alike_for_right_and_wrong_urls_where_a_body_breaks_off(end: Any, signed: Hook) -> None:
+    before = everything_stored(signed.trigger)
+    right = {"HTTP_X_HUB_SIGNATURE_256": signed.signature(b"x" * 1000), "CONTENT_LENGTH": "2000"}
+    paths = (signed.path, f"/api/triggers/hook/{signed.trigger.pk}/wrong", "/api/triggers/hook/x/y")
+
+    answers = [_answer(path, Mock(read=Mock(side_effect=[b"x" * 1000, end])), **right) for path in paths]
+
+    assert {status for status, _ in answers} == {400}
+    assert len({content for _, content in answers}) == 1
+    assert everything_stored(signed.trigger) == before
 
 
 def test_row_31_it_refuses_chunks_that_are_none(hook: Hook) -> None:

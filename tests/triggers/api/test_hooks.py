@@ -16,11 +16,10 @@ from django.db import OperationalError
 from django.test import Client
 
 from sessions import services as session_services
-from sessions import turns
+from sessions.api import bodies
 from tests import factories
 from tests.triggers.api.posting import Hook, everything_stored, hooked
-from triggers import engine, posts, services
-from triggers.api import hooks
+from triggers import engine, posts, services, signatures
 from triggers.models import Trigger
 
 pytestmark = pytest.mark.django_db
@@ -237,11 +236,11 @@ def test_it_does_the_same_work_whatever_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
     django_assert_num_queries: Any,
 ) -> None:
-    """Counted, not timed: one row with one delivery, one token, one comparison, one signature."""
+    """Counted, not timed: one row with one delivery, one token, one comparison, one signature of all that came."""
     hook = hooked(now, **SIGNED)
     path = make_wrong(hook, now)
     done: list[str] = []
-    for name in ("decrypt", "compare_digest", "verify"):
+    for name in ("decrypt", "compare_digest", "Verifier"):
         _count(monkeypatch, name, done)
 
     with django_assert_num_queries(1):
@@ -249,7 +248,7 @@ def test_it_does_the_same_work_whatever_is_wrong(
 
     assert response.status_code == 404
     decrypted = 2 if make_wrong is _unreadable else 1
-    assert sorted(done) == ["compare_digest", *["decrypt"] * decrypted, "verify"]
+    assert sorted(done) == ["Verifier", "compare_digest", *["decrypt"] * decrypted]
 
 
 def _count(monkeypatch: pytest.MonkeyPatch, name: str, done: list[str]) -> None:
@@ -262,15 +261,55 @@ def _count(monkeypatch: pytest.MonkeyPatch, name: str, done: list[str]) -> None:
     monkeypatch.setattr(posts, name, counting)
 
 
-def test_it_reads_the_body_before_it_looks_at_the_url(
-    monkeypatch: pytest.MonkeyPatch, hook: Hook, now: datetime
+@pytest.mark.parametrize("make_wrong", [*WRONG, lambda hook, _now: hook.path])
+@pytest.mark.parametrize("fields", [{}, SIGNED], ids=["unsigned", "signed"])
+def test_it_signs_the_whole_body_once_whatever_the_url(
+    make_wrong: Callable[[Hook, datetime], str],
+    fields: dict[str, Any],
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = Mock(return_value=b"x")
-    monkeypatch.setattr(hooks, "read_body", read)
+    hook = hooked(now, **fields)
+    path = make_wrong(hook, now)
+    macs = _count_macs(monkeypatch)
+    monkeypatch.setattr(bodies, "CHUNK_BYTES", 4)
 
-    hook.post(b"x" * 1000, path=_wrong_secret(hook, now))
+    hook.post(b"all of it", path=path)
 
-    read.assert_called_once()
+    [mac] = macs
+    assert [call.args for call in mac.update.call_args_list] == [(b"all ",), (b"of i",), (b"t",)]
+
+
+def test_it_does_not_tell_a_wrong_secret_by_the_work_of_a_standard_webhook(
+    now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = hooked(now, args={"hmac_header": "webhook-signature"})
+    macs = _count_macs(monkeypatch)
+
+    for make_wrong in (_wrong_secret, _unknown_id):
+        hook.post(path=make_wrong(hook, now), **_standard(hook, now, "msg_1"))
+
+    assert len(macs) == 2
+
+
+def _count_macs(monkeypatch: pytest.MonkeyPatch) -> list[Mock]:
+    macs: list[Mock] = []
+
+    def counting(*args: Any, **more: Any) -> Mock:
+        macs.append(Mock(wraps=hmac.new(*args, **more)))
+        return macs[-1]
+
+    monkeypatch.setattr(signatures, "new", counting)
+    return macs
+
+
+def test_it_asks_to_try_again_when_the_database_cannot_be_asked(monkeypatch: pytest.MonkeyPatch, hook: Hook) -> None:
+    monkeypatch.setattr(posts, "_find", Mock(side_effect=OperationalError("password=hunter2")))
+
+    response = hook.post()
+
+    assert (response.status_code, response["Retry-After"]) == (503, "5")
+    assert b"hunter2" not in response.content
 
 
 def test_it_asks_to_try_again_when_the_database_fails(monkeypatch: pytest.MonkeyPatch, hook: Hook) -> None:
@@ -327,86 +366,3 @@ def test_it_refuses_an_old_standard_webhook(now: datetime) -> None:
     hook = hooked(now, args={"hmac_header": "webhook-signature"})
 
     assert hook.post(**_standard(hook, now - timedelta(minutes=10), "msg_1")).status_code == 404
-
-
-# --- sizes -----------------------------------------------------------------------------------------------------------
-
-
-def test_it_keeps_the_first_bytes_of_a_large_body_and_says_so(hook: Hook, settings: Any) -> None:
-    settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES = 10
-
-    assert hook.post(b"0123456789ab").status_code == 202
-    wake = hook.wake()
-    assert (wake.payload, wake.payload_bytes, wake.truncated) == ("0123456789", 12, True)
-
-
-def test_it_keeps_a_body_of_just_the_largest_size_whole(hook: Hook, settings: Any) -> None:
-    settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES = 10
-
-    hook.post(b"0123456789")
-
-    assert not hook.wake().truncated
-
-
-@pytest.mark.parametrize("cut_at", [1, 2, 3, 4, 5])
-def test_it_does_not_halve_a_character(cut_at: int, hook: Hook, settings: Any) -> None:
-    settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES = cut_at
-
-    hook.post("a😀bc".encode())
-
-    assert hook.wake().payload == ("a" if cut_at < 5 else "a😀")
-
-
-def test_it_keeps_a_character_that_the_sender_halved_as_a_replacement(hook: Hook) -> None:
-    hook.post(b"a\xf0\x9f")
-
-    assert hook.wake().payload == "a\ufffd"
-
-
-def test_it_verifies_the_whole_body_of_which_it_keeps_a_part(signed: Hook, settings: Any) -> None:
-    settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES = 10
-    body = b"x" * 5000
-
-    assert signed.post(body, X_Hub_Signature_256=signed.signature(body)).status_code == 202
-    assert signed.post(body, X_Hub_Signature_256=signed.signature(body[:10])).status_code == 404
-
-
-def test_it_tells_the_session_that_a_payload_was_cut(hook: Hook, settings: Any, now: datetime) -> None:
-    settings.TRIGGERS_WEBHOOK_PAYLOAD_MAX_BYTES = 10
-    hook.post(b"0123456789ab")
-
-    [begun] = turns.begin([hook.trigger.session_id], worker="test", now=now)
-
-    assert "only the first 10 of 12 bytes were kept" in begun.prompt
-
-
-def test_it_refuses_a_body_that_is_too_large_whatever_the_url(
-    hook: Hook, now: datetime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hooks, "BODY_MAX_BYTES", 100)
-
-    right, wrong = hook.post(b"x" * 101), hook.post(b"x" * 101, path=_wrong_secret(hook, now))
-
-    assert (right.status_code, right.content) == (413, wrong.content)
-    assert right.items() == wrong.items()
-    assert hook.fires() == []
-    assert hook.post(b"x" * 100).status_code == 202
-
-
-def test_it_takes_25_mebibytes() -> None:
-    assert hooks.BODY_MAX_BYTES == 25 * 1024 * 1024
-
-
-def test_it_takes_a_body_larger_than_django_would(hook: Hook, settings: Any) -> None:
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
-
-    assert hook.post(b"x" * 1000).status_code == 202
-
-
-@pytest.mark.parametrize(
-    "type_",
-    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "no/such; x=\xe9"],
-)
-def test_it_takes_any_content_type(type_: str, hook: Hook) -> None:
-    assert hook.post(b"--x\r\nhalf a part", content_type=type_).status_code == 202
-    assert hook.wake().payload == "--x\r\nhalf a part"
