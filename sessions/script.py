@@ -14,6 +14,7 @@ from sessions.machine import Machine
 
 S = TypeVar("S", bound=StrEnum)
 
+_Piece = tuple[str, list[Any]]  # SQL and its parameters
 _PLAIN = (str, int, bool, type(None))  # what both databases take as it is
 
 
@@ -25,21 +26,21 @@ class Script:
     """
 
     def __init__(self) -> None:
-        self._statements: list[tuple[str, list[Any]]] = []
+        self._statements: list[tuple[str, list[_Piece]]] = []
         self._connection = connections[DEFAULT_DB_ALIAS]
 
     def insert(self, rows: Sequence[Model]) -> None:
         """Add an INSERT of rows of one model. An id that is the database's to give does not come back."""
         if rows:
             start, fields, values = _insertion(type(rows[0]))
-            self._add(start + ", ".join([values] * len(rows)), [(row, field) for row in rows for field in fields])
+            self._statements.append((start, [(values, self._values(row, fields)) for row in rows]))
             for row in rows:
                 row._state.adding = False  # noqa: SLF001 (so that a later `save` is an UPDATE, as after `bulk_create`)
 
     def update(self, row: Model, *names: str) -> None:
         """Add an UPDATE of some of a row's columns to what the row holds; whoever does has locked it."""
-        start, fields = _change(type(row), names)
-        self._add(start, [(row, field) for field in fields])
+        sql, fields = _change(type(row), names)
+        self._statements.append(("", [(sql, self._values(row, fields))]))
 
     def move(self, machine: Machine[S], rows: Sequence[Model], target: S, **fields: Any) -> None:
         """Add the UPDATE by which `Machine.move` moves rows of one model to a status, and set these to what it sets.
@@ -51,28 +52,27 @@ class Script:
         for row in rows:
             for name, value in {"status": target, **fields}.items():
                 setattr(row, name, value)
-        start, changed, key, status = _moving(type(rows[0]), tuple(fields))
+        start, changed, key_field, status = _moving(type(rows[0]), tuple(fields))
         sources = sorted(machine.sources(target))
         sql = f"{start} IN ({_marks(rows)}) AND {status.column} IN ({_marks(sources)})"
-        cells = [(rows[0], field) for field in changed] + [(row, key) for row in rows]
-        self._add(sql, cells, sources)
+        keys = [key for row in rows for key in self._values(row, [key_field])]
+        self._statements.append(("", [(sql, [*self._values(rows[0], changed), *keys, *sources])]))
 
     def run(self) -> None:
         """Send all: to PostgreSQL at once, to SQLite one by one, since it takes no more and is not far."""
+        statements, self._statements = self._statements, []
         with self._connection.cursor() as cursor:
-            for sql, parameters in self._joined() if self._connection.vendor == "postgresql" else self._statements:
-                cursor.execute(sql, parameters)
-        self._statements = []
+            if statements and self._connection.vendor == "postgresql":
+                # Piece by piece, because psycopg remembers how to read a short text, but reads a long one anew.
+                texts = (start + ", ".join(cursor.mogrify(*piece) for piece in pieces) for start, pieces in statements)
+                cursor.execute(";".join(texts))
+                return
+            for start, pieces in statements:
+                values = [value for _, values in pieces for value in values]
+                cursor.execute(start + ", ".join(sql for sql, _ in pieces), values)
 
-    def _add(self, sql: str, cells: Sequence[tuple[Model, Any]], more: Sequence[Any] = ()) -> None:
-        ready = [_stored(field, getattr(row, field.attname), self._connection) for row, field in cells]
-        self._statements.append((sql, [*ready, *more]))
-
-    def _joined(self) -> list[tuple[str, list[Any]]]:
-        if not self._statements:
-            return []
-        sql = ";".join(sql for sql, _ in self._statements)
-        return [(sql, [parameter for _, parameters in self._statements for parameter in parameters])]
+    def _values(self, row: Model, fields: Sequence[Any]) -> list[Any]:
+        return [_stored(field, getattr(row, field.attname), self._connection) for field in fields]
 
 
 @lru_cache

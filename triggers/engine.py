@@ -114,7 +114,8 @@ def _fire_all(items: Sequence[tuple[UUID, Occurrence]], now: datetime) -> list[F
     return answers
 
 
-# Each of these locks triggers, and each one's session before it. Each trigger comes with its session's `last_seq`.
+# Each of these locks triggers, and each one's session before it. Each trigger comes with its session's `last_seq`, and
+# with `knows_some`: whether it may have recorded an occurrence that is looked for.
 _LOCK_ARMED = Read(
     Trigger,
     "SELECT t.*, s.last_seq AS last_seq, EXISTS ("
@@ -124,7 +125,9 @@ _LOCK_ARMED = Read(
 )
 _LOCK_DUE = Read(
     Trigger,
-    "SELECT t.*, s.last_seq AS last_seq FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id "
+    "SELECT t.*, s.last_seq AS last_seq, EXISTS ("
+    "  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id"
+    ") AS knows_some FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id "
     "WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.next_fire_at <= {now} ORDER BY t.session_id, t.id {lock:s, t}",
 )
 _OLDEST_DUE = Read(
@@ -239,7 +242,8 @@ def _plan(trigger: Trigger, now: datetime) -> Plan:
 
 def _without_known(plans: Sequence[Plan]) -> list[Plan]:
     """Take out the occurrences that were recorded before: a clock that went back must not fire them again."""
-    keys = {plan.trigger.pk: plan.occurrence.key for plan in plans if plan.occurrence}
+    fired_before = [plan for plan in plans if plan.trigger.knows_some]  # type: ignore[attr-defined]
+    keys = {plan.trigger.pk: plan.occurrence.key for plan in fired_before if plan.occurrence}
     known = ledger.recorded(keys.items())
     return [
         replace(plan, occurrence=None) if (plan.trigger.pk, keys.get(plan.trigger.pk)) in known else plan

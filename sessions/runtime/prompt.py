@@ -210,8 +210,10 @@ def _quote_line(edge: str, mark: str) -> str:
 
 def _line(value: object) -> str:
     """Return a value as one line that can neither end early nor run on: printable, single spaces, bounded."""
-    printable = "".join(char if char.isprintable() else " " for char in str(value))
-    return cut(" ".join(printable.split()), 300)
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
+    return cut(" ".join(text.split()), 300)
 
 
 def _instant(value: object) -> datetime | None:
