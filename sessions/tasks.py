@@ -11,7 +11,7 @@ from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 from django.utils import timezone
 
-from sessions import doorbell, services
+from sessions import doorbell, garbage, services
 from sessions.runtime import runner
 from sessions.runtime.keeper import Keeper
 
@@ -40,6 +40,7 @@ def warm_adapters(**_: object) -> None:
 def _warm() -> None:
     for adapter in services.ADAPTERS.by_name.values():
         adapter.warm()
+    garbage.freeze()
 
 
 @worker_shutting_down.connect

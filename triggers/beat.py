@@ -18,6 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
+from sessions import garbage
 from sessions import services as session_services
 from triggers import nudge, polling, selectors, services
 from triggers.tasks import POLL, TICK
@@ -49,7 +50,8 @@ class DueScheduler(Scheduler):
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
-        """Have no entries: the database is the schedule."""
+        """Have no entries: the database is the schedule. All is loaded by now."""
+        garbage.freeze()
 
     def tick(self, *args: Any, **kwargs: Any) -> int:
         """Wait until something is due, for one interval at most, and ring for it."""
