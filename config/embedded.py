@@ -25,7 +25,7 @@ from triggers import nudge
 from triggers.beat import DueScheduler
 
 SHORT_THREADS = 2
-LONG_THREADS = 16  # each message may run up to `doorbell.BATCH` turns
+LONG_THREADS = 16  # each message may run up to `doorbell.BATCH` turns, `runner.TURNS_AT_ONCE` in all
 POLL_THREADS = 2
 STOP_SECONDS = 5  # for running turns to be given back, and for open requests
 

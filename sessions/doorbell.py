@@ -14,7 +14,7 @@ from django.db import transaction
 from kombu.exceptions import OperationalError
 
 RUN = "sessions.run"  # the task that answers
-BATCH = 10  # sessions a message: publishing is dearer than taking several at once
+BATCH = 20  # sessions a message: publishing is dearer than taking several at once
 TOGETHER = 0.05  # seconds between two rounds of the ringer: what comes meanwhile shares messages
 LINGER = 1.0  # seconds for which the ringer waits for more before its thread ends
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -33,7 +33,9 @@ GIVE_WAY = 0.2  # seconds that a turn waits with its end while others begin
 SETTLE_AT_ONCE = 50  # turns in one transaction
 SETTLE_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds between the tries to settle a turn: less than a lease in all
 
-_threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="rewake-turn")
+TURNS_AT_ONCE = 64  # in a process
+
+_threads = ThreadPoolExecutor(max_workers=TURNS_AT_ONCE, thread_name_prefix="rewake-turn")
 
 
 class Watcher(Protocol):
@@ -72,25 +74,68 @@ class _RightOfWay:
 _beginning = _RightOfWay()
 
 
+class _Places:
+    """The turns that this process can run at once: each has a thread, so that none begins and then waits for one."""
+
+    def __init__(self, most: int) -> None:
+        self._changed = threading.Condition()
+        self._free = most
+
+    def take(self, most: int) -> int:
+        """Wait until one place is free; take as many as are, up to `most`, and return how many."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free > 0)
+            taken = min(self._free, most)
+            self._free -= taken
+            return taken
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Give one place back when the context is left."""
+        try:
+            yield
+        finally:
+            self.give_back(1)
+
+    def give_back(self, count: int) -> None:
+        with self._changed:
+            self._free += count
+            self._changed.notify_all()
+
+
+_places = _Places(TURNS_AT_ONCE)
+
+
 def run(session_ids: Iterable[UUID], *, worker: str, clock: Callable[[], datetime], keeper: Watcher) -> int:
     """Begin a turn in each session that has something to run, run them side by side, settle them.
 
     Returns how many ran. Several begin in one transaction because beginning is short and dear;
-    each then has a thread of its own, since an agent mostly waits for its model. A process that is
-    being stopped begins none: the beat will ring for them elsewhere.
+    each then has a thread of its own, since an agent mostly waits for its model. Those for which no
+    place is free begin when one is. A process that is being stopped begins none: the beat will ring
+    for them elsewhere.
     """
-    if keeper.stopping:
-        return 0
-    with _beginning:
-        begun = turns.begin(session_ids, worker=worker, now=clock())
-    if not begun:
-        return 0
-    others = [_threads.submit(_run_in_thread, item, clock, keeper) for item in begun[1:]]
-    run_turn(begun[0], clock=clock, keeper=keeper)
-    wait(others)
-    for other in others:
-        other.result()
-    return len(begun)
+    waiting = list(session_ids)
+    running: list[Future[None]] = []
+    ran = 0
+    while waiting and not keeper.stopping:
+        places = _places.take(len(waiting))
+        share, waiting = waiting[:places], waiting[places:]
+        begun: list[Begun] = []
+        try:
+            with _beginning:
+                begun = turns.begin(share, worker=worker, now=clock())
+        finally:
+            _places.give_back(places - len(begun))
+        ran += len(begun)
+        here = begun[:1] if not waiting else []  # the last thread to be had is this one
+        running += [_threads.submit(_run_in_thread, item, clock, keeper) for item in begun[len(here) :]]
+        for item in here:
+            with _places.one():
+                run_turn(item, clock=clock, keeper=keeper)
+    wait(running)
+    for turn in running:
+        turn.result()
+    return ran
 
 
 def run_turn(begun: Begun, *, clock: Callable[[], datetime], keeper: Watcher) -> None:
@@ -107,8 +152,9 @@ def run_turn(begun: Begun, *, clock: Callable[[], datetime], keeper: Watcher) ->
 
 
 def _run_in_thread(begun: Begun, clock: Callable[[], datetime], keeper: Watcher) -> None:
-    close_old_connections()
-    run_turn(begun, clock=clock, keeper=keeper)
+    with _places.one():
+        close_old_connections()
+        run_turn(begun, clock=clock, keeper=keeper)
 
 
 @dataclass(frozen=True)

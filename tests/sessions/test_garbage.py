@@ -31,6 +31,8 @@ def _begin_beat() -> None:
 def _begin_web() -> None:
     web.post_worker_init(Mock())
 
+
+def test_what_is_there_is_looked_through_no_more() -> None:
     objects = len(gc.get_objects())
 
     garbage.freeze()

@@ -290,6 +290,56 @@ def test_it_logs_which_wakes_a_turn_took_and_how_it_ended(
     assert (ended.action, ended.turn_id, ended.status) == ("turn_ended", about[0], "completed")  # type: ignore[attr-defined]
 
 
+# --- places ---
+
+
+class Crowd:
+    """Turns that are begun and run without a database."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, places: int) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self._places = places
+        monkeypatch.setattr(runner, "_places", runner._Places(places))
+        monkeypatch.setattr(turns, "begin", self._begin)
+        monkeypatch.setattr(runner, "run_turn", self._run)
+
+    def _begin(self, ids: list[int], **_: Any) -> list[int]:
+        self.begun += ids
+        assert len(ids) <= self._places
+        return [number for number in ids if number % 5]  # each fifth has been rung for in vain
+
+    def _run(self, number: int, **_: Any) -> None:
+        self.ended.append(number)
+        if number == 3:
+            raise RuntimeError("broke")
+
+
+def test_no_more_turns_begin_than_have_a_place_and_the_others_follow(
+    monkeypatch: pytest.MonkeyPatch, keeper: StillKeeper, now: datetime
+) -> None:
+    crowd = Crowd(monkeypatch, places=2)
+
+    with pytest.raises(RuntimeError, match="broke"):
+        runner.run(range(9), worker="w", clock=clock_at(now), keeper=keeper)  # type: ignore[arg-type]
+
+    assert crowd.begun == list(range(9))
+    assert sorted(crowd.ended) == [1, 2, 3, 4, 6, 7, 8]
+    assert runner._places.take(9) == 2
+
+
+def test_a_place_is_free_again_where_nothing_could_begin(
+    monkeypatch: pytest.MonkeyPatch, keeper: StillKeeper, now: datetime
+) -> None:
+    monkeypatch.setattr(runner, "_places", runner._Places(2))
+    monkeypatch.setattr(turns, "begin", Mock(side_effect=OperationalError("gone")))
+
+    with pytest.raises(OperationalError):
+        runner.run([Mock()], worker="w", clock=clock_at(now), keeper=keeper)
+
+    assert runner._places.take(9) == 2
+
+
 # --- the right of way ---
 
 
