@@ -31,7 +31,7 @@ SINGLES = 40  # in a run
 APART = timedelta(milliseconds=230)  # no divisor of the beat's interval: what the beat does between falls anywhere
 TOGETHER = 100
 NOWS = 20
-LEAD = timedelta(seconds=3)  # from arming to the first instant
+LEAD = timedelta(seconds=6)  # from arming to the first instant
 QUIET = timedelta(seconds=1)  # from the last instant to the first look at what has started
 ARMED = {"distributed": 100_000, "embedded": 1_000}
 
@@ -87,6 +87,7 @@ def _measure(stack: Stack) -> dict[str, Any]:
 def _lags(stack: Stack, instants: list[datetime]) -> list[float]:
     """Arm triggers for these instants, wait until all have started, and return their lags in milliseconds."""
     sessions = world.within(stack, world.due, instants)
+    assert timezone.now() < min(instants), "the rows were not written in time"
     due = dict(zip(sessions, (instant.timestamp() for instant in instants), strict=True))
     time.sleep((max(instants) - timezone.now() + QUIET).total_seconds())  # whoever looks takes processor time
     wait_for(lambda: sum(line["session"] in due for line in world.starts(stack)) >= len(due), "all to start", stack, 60)
