@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import JSONField, Model
@@ -15,7 +17,8 @@ from sessions.machine import Machine
 S = TypeVar("S", bound=StrEnum)
 
 _Piece = tuple[str, list[Any]]  # SQL and its parameters
-_PLAIN = (str, int, bool, type(None))  # what both databases take as it is
+_PLAIN = {str, int, bool, type(None)}  # what both databases take as it is
+_PLAIN_POSTGRESQL = {*_PLAIN, UUID, datetime}
 
 
 class Script:
@@ -116,6 +119,7 @@ def _options(model: type[Model]) -> Any:
 
 
 def _stored(field: Any, value: Any, connection: Any) -> Any:
-    if type(value) in _PLAIN and not isinstance(field, JSONField):
+    plain = _PLAIN_POSTGRESQL if connection.vendor == "postgresql" else _PLAIN
+    if type(value) in plain and not isinstance(field, JSONField):
         return value
     return field.get_db_prep_save(value, connection)
