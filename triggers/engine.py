@@ -41,14 +41,13 @@ log = logging.getLogger("rewake.engine")
 
 @dataclass
 class Tick:
-    """What one tick did. `more` tells that another should follow it, `full` that as many were due as it could take."""
+    """What one tick did. `more` tells that another should follow it."""
 
     fired: int = 0
     skipped: int = 0
     expired: int = 0
     marked: int = 0
     more: bool = False
-    full: bool = False
 
     def __add__(self, other: Tick) -> Tick:
         return Tick(
@@ -57,7 +56,6 @@ class Tick:
             expired=self.expired + other.expired,
             marked=self.marked + other.marked,
             more=self.more or other.more,
-            full=self.full or other.full,
         )
 
 
@@ -78,7 +76,7 @@ def tick(*, now: datetime, limit: int = BATCH, recorded: Callable[[], object] = 
     """
     due = _next_batch(now, limit)
     if len(due) == limit:
-        return replace(_record_isolated(due, now), more=True, full=True)
+        return replace(_record_isolated(due, now), more=True)
     total = Tick()
     for start in range(0, len(due), SLICE):
         total += _record_isolated(due[start : start + SLICE], now)

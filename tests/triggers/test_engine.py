@@ -397,6 +397,6 @@ def test_a_full_batch_is_half_the_newest_so_that_a_burst_keeps_nobody_waiting(no
 
     result = engine.tick(now=now + timedelta(seconds=62), limit=4)
 
-    assert (result.fired, result.full) == (4, True)
+    assert (result.fired, result.more) == (4, True)
     assert Fire.objects.filter(trigger=newcomer).exists()
     assert Fire.objects.filter(trigger__in=burst).count() == 3
