@@ -66,7 +66,7 @@ class Turn(models.Model):
             models.CheckConstraint(condition=Q(status__in=list(TurnStatus)), name="turn_status_known"),
         ]
         indexes = [
-            models.Index(fields=["session", "started_at"], name="turn_by_session"),  # turns._recent, selectors.history
+            models.Index(fields=["session", "started_at"], name="turn_by_session"),  # turns._STANDING, turns._HISTORIES
             # turns.expired
             models.Index(fields=["lease_expires_at"], condition=Q(status=TurnStatus.RUNNING), name="turn_leases"),
         ]

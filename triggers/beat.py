@@ -76,7 +76,7 @@ class DueScheduler(Scheduler):
         until = now + interval
         self._upcoming = None
         if settings.TRIGGERS_ENABLED:
-            upcoming = self._upcoming = selectors.next_instant(after=self._rung_until or selectors.EVER)
+            upcoming = self._upcoming = selectors.next_instant(after=self._rung_until)
             until = min(until, upcoming) if upcoming else until
             poll = polling.next_poll_at()
             if poll and self._polled_at:
@@ -105,7 +105,7 @@ class DueScheduler(Scheduler):
         stale = self._is_time(self._rung_at, interval, now)
         due = self._upcoming  # what was waited for need not be asked for again: that would be a part of its lag
         if due is None or due > now:
-            due = selectors.next_instant(after=(not stale and self._rung_until) or selectors.EVER)
+            due = selectors.next_instant(after=None if stale else self._rung_until)
         if due and due <= now:
             self._rung_at = self._rung_until = now
             self._ring(TICK)

@@ -130,11 +130,11 @@ _NEXT_EXPIRY = Read(
     "SELECT t.id, t.expires_at FROM rewake_trigger t WHERE t.status = 'armed' AND t.expires_at > {after} "
     "ORDER BY t.expires_at LIMIT 1",
 )
-EVER = datetime(1, 1, 1, tzinfo=UTC)  # before any instant
+_EVER = datetime(1, 1, 1, tzinfo=UTC)  # before any instant
 
 
-def next_instant(*, after: datetime = EVER) -> datetime | None:
+def next_instant(*, after: datetime | None = None) -> datetime | None:
     """Return the next instant at which the clock has something to do, strictly after `after` if given."""
-    dues = [row.next_fire_at for row in _NEXT_DUE(after=after)]
-    expiries = [row.expires_at for row in _NEXT_EXPIRY(after=after)]
+    dues = [row.next_fire_at for row in _NEXT_DUE(after=after or _EVER)]
+    expiries = [row.expires_at for row in _NEXT_EXPIRY(after=after or _EVER)]
     return min(dues + expiries, default=None)
