@@ -42,7 +42,7 @@ class Read:
                 given = values[name]
                 many = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
                 sql.append(", ".join(["%s"] * len(many)) or "NULL")
-                parameters += [_plain(value, connection) for value in many]
+                parameters += [stored(value, connection) for value in many]
         with connection.cursor() as cursor:
             cursor.execute("".join(sql), parameters)
             rows = cursor.fetchall()
@@ -99,8 +99,8 @@ def _shape(model: type[Model], names: tuple[str, ...], _vendor: str) -> _Shape:
     return _Shape(model, fields, [_Column(place, name) for name, place in places.items()])
 
 
-def _plain(value: Any, connection: Any) -> Any:
-    """Return a value as the database compares it with a column of its kind."""
+def stored(value: Any, connection: Any) -> Any:
+    """Return an id, an instant or a plain value as the database stores it, and compares it with what it has stored."""
     if isinstance(value, UUID):
         return value if connection.features.has_native_uuid_field else value.hex
     if isinstance(value, datetime):

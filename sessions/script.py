@@ -13,12 +13,12 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import JSONField, Model
 
 from sessions.machine import Machine
+from sessions.reads import stored
 
 S = TypeVar("S", bound=StrEnum)
 
 _Piece = tuple[str, list[Any]]  # SQL and its parameters
-_PLAIN = {str, int, bool, type(None)}  # what both databases take as it is
-_PLAIN_POSTGRESQL = {*_PLAIN, UUID, datetime}
+_PLAIN = {str, int, bool, type(None), UUID, datetime}  # what no field need be asked about
 
 
 class Script:
@@ -119,7 +119,6 @@ def _options(model: type[Model]) -> Any:
 
 
 def _stored(field: Any, value: Any, connection: Any) -> Any:
-    plain = _PLAIN_POSTGRESQL if connection.vendor == "postgresql" else _PLAIN
-    if type(value) in plain and not isinstance(field, JSONField):
-        return value
+    if type(value) in _PLAIN and not isinstance(field, JSONField):
+        return stored(value, connection)
     return field.get_db_prep_save(value, connection)
