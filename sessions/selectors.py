@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -95,11 +94,6 @@ def transcript(session_id: UUID, *, after: int = 0, limit: int = 200) -> Transcr
     return TranscriptPage(events, status, "" if status == SessionStatus.RUNNING else _done_reason(session_id))
 
 
-def latest_events(session_id: UUID, *, limit: int = 200) -> list[Event]:
-    """Return a transcript's last events, oldest first."""
-    return list(Event.objects.filter(session_id=session_id).order_by("-seq")[:limit])[::-1]
-
-
 def has_events_after(session_id: UUID, after: int) -> bool:
     """Return whether a transcript goes on after a sequence number."""
     return AgentSession.objects.filter(pk=session_id, last_seq__gt=after).exists()
@@ -119,17 +113,6 @@ def state(row: AgentSession) -> dict[str, Any]:
 def quarantined(session_id: UUID) -> list[Wake]:
     """Return a session's quarantined wakes, oldest first."""
     return list(Wake.objects.filter(session_id=session_id, status=WakeStatus.QUARANTINED).order_by("pk"))
-
-
-def pending_wakes(session_id: UUID) -> list[Wake]:
-    """Return what waits in a session's inbox, oldest first."""
-    return list(Wake.objects.filter(session_id=session_id, status=WakeStatus.PENDING).order_by("created_at", "pk"))
-
-
-def waits_since(session_id: UUID) -> datetime | None:
-    """Return when the session's oldest pending wake was posted."""
-    waiting = pending_wakes(session_id)
-    return waiting[0].created_at if waiting else None
 
 
 def _wake_counts(ids: Sequence[UUID]) -> dict[UUID, tuple[int, int]]:

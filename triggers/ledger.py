@@ -57,11 +57,6 @@ def skip(trigger: Trigger, key: str, *, due_at: datetime, reason: str, now: date
     )
 
 
-def known(trigger_id: UUID, key: str) -> bool:
-    """Return whether this occurrence has been recorded."""
-    return Fire.objects.filter(trigger_id=trigger_id, occurrence=key).exists()
-
-
 _RECORDED = Read(
     Fire,
     "SELECT f.id, f.trigger_id, f.occurrence FROM rewake_fire f "

@@ -68,7 +68,7 @@ def receive(trigger_id: str, secret: str, post: Post, *, clock: Callable[[], dat
     # Standard Webhooks signs its own id: there, no other that could be changed on the way may stand in for it.
     delivery = signed_id if header.lower() == STANDARD_HEADER else usual
     if trigger and right and signed and settings.TRIGGERS_ENABLED:
-        if trigger.knows_some and ledger.known(trigger.pk, delivery):
+        if trigger.knows_some and ledger.recorded([(trigger.pk, delivery)]):
             return True
         if _is_ready(trigger, now):
             occurrence = _occurrence(body, post.headers, delivery or str(uuid7()), now)
