@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +34,7 @@ from triggers.recording import Plan, counted, expiry_reason, lateness, write
 from triggers.registry import KINDS
 from triggers.states import TriggerStatus
 
-BATCH = 500  # triggers in one transaction
+BATCH = 250  # triggers in one transaction
 SLICE = 20  # the same where fewer than a batch are due: the first of them start while the others are recorded
 LOOK_AGAIN = timedelta(seconds=60)  # after a trigger raised
 
@@ -70,16 +72,25 @@ class Fired(StrEnum):
 def tick(*, now: datetime, limit: int = BATCH, recorded: Callable[[], object] = lambda: None) -> Tick:
     """Record up to `limit` due fires and, once nothing is due, up to `limit` expiries.
 
-    A fire that is due is recorded before an expiry is. What cannot be recorded is marked with its
-    error, counted, and looked at again later; the others go on. `recorded` is called after each
+    Several may tick at once: each takes what is free, and waits only for what others still hold when
+    nothing is. A fire that is due is recorded before an expiry is. What cannot be recorded is marked
+    with its error, counted, and looked at again later; the others go on. `recorded` is called after each
     transaction, but not where a full batch was due: others will follow it.
     """
-    due = _next_batch(now, limit)
+    due = [row.pk for row in _DUE(now=now, limit=limit)]
     if len(due) == limit:
-        return replace(_record_isolated(due, now), more=True)
+        taken, total = _record(partial(_take_batch, now, limit), now)
+        return replace(total, more=bool(taken))
     total = Tick()
+    while due:
+        taken, done = _record(partial(_LOCK_OLDEST_FREE, now=now, limit=min(SLICE, len(due))), now)
+        if not taken:
+            break
+        total += done
+        due = [pk for pk in due if pk not in taken]
+        recorded()
     for start in range(0, len(due), SLICE):
-        total += _record_isolated(due[start : start + SLICE], now)
+        total += _record(partial(_LOCK_DUE, now=now, ids=due[start : start + SLICE]), now)[1]
         recorded()
     return total + _expire(now, limit)
 
@@ -121,16 +132,21 @@ _LOCK_ARMED = Read(
     ") AS knows_some FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id "
     "WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.expires_at > {now} ORDER BY t.session_id, t.id {lock:s, t}",
 )
-_LOCK_DUE = Read(
-    Trigger,
+_DUE_AND_SESSION = (
     "SELECT t.*, s.last_seq AS last_seq, EXISTS ("
     "  SELECT 1 FROM rewake_fire f WHERE f.trigger_id = t.id"
     ") AS knows_some FROM rewake_trigger t JOIN rewake_session s ON s.id = t.session_id "
-    "WHERE t.id IN ({ids}) AND t.status = 'armed' AND t.next_fire_at <= {now} ORDER BY t.session_id, t.id {lock:s, t}",
+    "WHERE t.status = 'armed' AND t.next_fire_at <= {now} "
 )
-_OLDEST_DUE = Read(
+_LOCK_DUE = Read(Trigger, _DUE_AND_SESSION + "AND t.id IN ({ids}) ORDER BY t.session_id, t.id {lock:s, t}")
+_FREE = "LIMIT {limit} {lock:s, t SKIP LOCKED}"
+_LOCK_OLDEST_FREE = Read(Trigger, f"{_DUE_AND_SESSION} ORDER BY t.next_fire_at {_FREE}")
+_LOCK_NEWEST_FREE = Read(
+    Trigger, f"{_DUE_AND_SESSION} AND t.id NOT IN ({{others}}) ORDER BY t.next_fire_at DESC {_FREE}"
+)
+_DUE = Read(
     Trigger,
-    "SELECT t.id, t.session_id FROM rewake_trigger t WHERE t.status = 'armed' AND t.next_fire_at <= {now} "
+    "SELECT t.id FROM rewake_trigger t WHERE t.status = 'armed' AND t.next_fire_at <= {now} "
     "ORDER BY t.next_fire_at LIMIT {limit}",
 )
 
@@ -163,46 +179,47 @@ def _plan_fire(
     return Fired.FIRED
 
 
-def _next_batch(now: datetime, limit: int) -> list[tuple[UUID, UUID]]:
-    """Choose up to `limit` due triggers, the oldest; where there are more, half of them are the newest.
+def _take_batch(now: datetime, limit: int) -> list[Trigger]:
+    """Lock up to `limit` due triggers that are free: half of them the newest, the others the oldest.
 
     So what has just come due need not wait until a burst before it is recorded, nor the burst for
     what keeps coming.
     """
-    oldest = [(row.pk, row.session_id) for row in _OLDEST_DUE(now=now, limit=limit)]
-    if len(oldest) < limit:
-        return oldest
-    due = Trigger.objects.filter(status=TriggerStatus.ARMED, next_fire_at__lte=now)
-    newest = due.order_by("-next_fire_at").values_list("pk", "session_id")[: limit // 2]
-    return list(dict.fromkeys([*newest, *oldest]))[:limit]
+    oldest = _LOCK_OLDEST_FREE(now=now, limit=limit - limit // 2)
+    if not oldest:
+        return []
+    return oldest + _LOCK_NEWEST_FREE(now=now, limit=limit // 2, others=[trigger.pk for trigger in oldest])
 
 
-def _record_isolated(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
-    """Record a batch; if the database refuses something in it, record its triggers one by one."""
+def _record(take: Callable[[], list[Trigger]], now: datetime) -> tuple[set[UUID], Tick]:
+    """Record what `take` locks, and return what that was; if the database refuses it, record one by one."""
+    taken: list[Trigger] = []
     try:
-        return _record_batch(due, now)
+        with transaction.atomic():
+            taken = take()
+            return {trigger.pk for trigger in taken}, _record_taken(taken, now)
     except OperationalError:
         raise  # the database itself is in trouble: the next tick tries again
     except DatabaseError as error:
-        if len(due) == 1:
-            return _mark_refused(due[0], error, now)
+        if not taken:
+            raise
+        if len(taken) == 1:
+            return {taken[0].pk}, _mark_refused(taken[0], error, now)
     total = Tick()
-    for one in due:
-        total += _record_isolated([one], now)
-    return total
+    for trigger in taken:
+        total += _record(partial(_LOCK_DUE, now=now, ids=[trigger.pk]), now)[1]
+    return {trigger.pk for trigger in taken}, total
 
 
-@transaction.atomic
-def _record_batch(due: Sequence[tuple[UUID, UUID]], now: datetime) -> Tick:
-    locked = _LOCK_DUE(ids=[pk for pk, _ in due], now=now)
+def _record_taken(taken: Sequence[Trigger], now: datetime) -> Tick:
     plans, broken = [], []
-    for trigger in locked:
+    for trigger in sorted(taken, key=attrgetter("next_fire_at", "pk")):
         try:
             plans.append(_plan(trigger, now))
         except Exception as error:  # one bad row stops nothing else
             broken.append((trigger, error))
     plans = [counted(plan) for plan in _without_known(plans)]
-    write(plans, _sessions_of(locked), now)
+    write(plans, _sessions_of(taken), now)
     doorbell.ring(plan.trigger.session_id for plan in plans if plan.occurrence)
     for trigger, fault in broken:
         _mark(trigger, fault, now)
@@ -264,9 +281,9 @@ def _mark(trigger: Trigger, error: Exception, now: datetime) -> None:
 
 
 @transaction.atomic
-def _mark_refused(one: tuple[UUID, UUID], error: DatabaseError, now: datetime) -> Tick:
-    lock([one[1]])
-    trigger = Trigger.objects.get(pk=one[0])
+def _mark_refused(one: Trigger, error: DatabaseError, now: datetime) -> Tick:
+    lock([one.session_id])
+    trigger = Trigger.objects.get(pk=one.pk)
     _mark(trigger, error, now)
     return Tick(marked=1)
 

@@ -11,7 +11,7 @@ from triggers import engine, polling
 
 TICK = "triggers.tick"
 POLL = "triggers.poll"
-BATCHES = 20  # of one ring; the next ring goes on
+BATCHES = 40  # of one ring; the next ring goes on
 
 
 @shared_task(name=TICK)

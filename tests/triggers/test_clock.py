@@ -151,15 +151,15 @@ def _raise(**_: Any) -> None:
 def order(monkeypatch: pytest.MonkeyPatch, now: datetime, django_capture_on_commit_callbacks: Any) -> list[str]:
     """What the task did, in order: `recorded n` and `rung n`."""
     done: list[str] = []
-    record = engine._record_batch
+    record = engine._record
 
-    def recording(due: Any, now: datetime) -> engine.Tick:
+    def recording(take: Any, now: datetime) -> Any:
         with django_capture_on_commit_callbacks(execute=True):
-            result = record(due, now)
+            taken, result = record(take, now)
         done.append(f"recorded {result.fired}")
-        return result
+        return taken, result
 
-    monkeypatch.setattr(engine, "_record_batch", recording)
+    monkeypatch.setattr(engine, "_record", recording)
     monkeypatch.setattr(current_app, "send_task", lambda _, *, args, **__: done.append(f"rung {len(args[0])}"))
     monkeypatch.setattr(timezone, "now", lambda: now + timedelta(seconds=60))
     return done
