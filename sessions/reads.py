@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from string import Formatter
 from typing import Any
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from django.db.models import Model
 
 
@@ -24,14 +23,18 @@ class Read:
     `{name}` in the SQL stands for a value, or for the values of a collection with commas between: none
     match where it is empty. `{lock:s, t}` stands for locking the rows of these tables until the transaction
     ends; SQLite, where one transaction writes at a time, has no need of it.
+
+    Outside a transaction a connection that has died since it was last used is replaced, and asked again: where
+    Django would first ask it whether it lives, the read itself finds out.
     """
 
     def __init__(self, model: type[Model], sql: str) -> None:
         self._model = model
+        self._shapes: dict[tuple[str, int], _Shape] = {}  # by vendor and number of columns: names are dear to ask for
         self._parts = [(text, name, tables) for text, name, tables, _ in Formatter().parse(sql)]
 
     def __call__(self, **values: Any) -> list[Any]:
-        connection = connections[DEFAULT_DB_ALIAS]
+        connection: Any = connections[DEFAULT_DB_ALIAS]
         sql: list[str] = []
         parameters: list[Any] = []
         for text, name, tables in self._parts:
@@ -43,11 +46,26 @@ class Read:
                 many = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
                 sql.append(", ".join(["%s"] * len(many)) or "NULL")
                 parameters += [stored(value, connection) for value in many]
+        unproven = not (connection.in_atomic_block or connection.health_check_done)
+        connection.health_check_done |= unproven
+        try:
+            return self._rows("".join(sql), parameters, connection)
+        except (OperationalError, InterfaceError):
+            if not unproven or connection.is_usable():
+                raise
+            connection.close()
+            return self._rows("".join(sql), parameters, connection)
+
+    def _rows(self, sql: str, parameters: list[Any], connection: Any) -> list[Any]:
         with connection.cursor() as cursor:
-            cursor.execute("".join(sql), parameters)
+            cursor.execute(sql, parameters)
             rows = cursor.fetchall()
-            shape = _shape(self._model, tuple(column[0] for column in cursor.description), connection.vendor)
-        return [shape.row(values, connection) for values in rows]
+            if not rows:
+                return []
+            kind = (connection.vendor, len(rows[0]))
+            if kind not in self._shapes:
+                self._shapes[kind] = _shape(self._model, [column[0] for column in cursor.description])
+        return [self._shapes[kind].row(values, connection) for values in rows]
 
 
 Convert = Callable[[Any, Any, Any], Any]
@@ -85,9 +103,8 @@ class _Shape:
         return row
 
 
-@cache
-def _shape(model: type[Model], names: tuple[str, ...], _vendor: str) -> _Shape:
-    """Find the fields of a model among columns, each with the conversions that the ORM would make, once."""
+def _shape(model: type[Model], names: Sequence[str]) -> _Shape:
+    """Find the fields of a model among columns, each with the conversions that the ORM would make."""
     connection = connections[DEFAULT_DB_ALIAS]
     places = {name: place for place, name in enumerate(names)}
     fields = []

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from sessions.models import AgentSession
@@ -44,3 +46,56 @@ def test_it_locks_where_there_are_row_locks(session: AgentSession) -> None:
         BY_ID(ids=[session.pk])
 
     assert ("FOR UPDATE OF s" in sent[0]["sql"]) == (connection.vendor == "postgresql")
+
+
+# --- the connection ---
+
+
+@pytest.fixture
+def kept(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that an earlier request or task has left, and that nobody has asked since whether it lives."""
+    connection.ensure_connection()
+    monkeypatch.setattr(connections["default"], "health_check_enabled", True)
+    monkeypatch.setattr(connections["default"], "health_check_done", False)
+
+
+def test_it_asks_no_connection_first_whether_it_lives(kept: None, now: datetime) -> None:
+    with patch.object(connections["default"], "is_usable") as asked:
+        BEFORE(now=now, it="")
+
+    assert not asked.called
+
+
+def test_it_asks_again_on_another_connection_if_the_one_it_had_has_died(kept: None, now: datetime) -> None:
+    row = open_session(now)
+    default: Any = connections["default"]
+    if connection.vendor == "postgresql":
+        other = connection.copy()
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [default.connection.info.backend_pid])
+        other.close()
+    default.health_check_done = False
+
+    assert [found.pk for found in BY_ID(ids=[row.pk])] == [row.pk]
+
+
+def test_it_tells_of_a_fault_of_a_connection_that_lives(kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Mock(side_effect=OperationalError("the database is locked"))
+    monkeypatch.setattr(BY_ID, "_rows", refusing)
+
+    with pytest.raises(OperationalError, match="locked"):
+        BY_ID(ids=[])
+
+    assert refusing.call_count == 1
+
+
+def test_it_takes_part_in_a_transaction_as_it_is(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Mock(side_effect=OperationalError("gone"))
+    monkeypatch.setattr(connections["default"], "health_check_done", False)
+    monkeypatch.setattr(BY_ID, "_rows", refusing)
+    monkeypatch.setattr(connections["default"], "is_usable", lambda: False)
+
+    with pytest.raises(OperationalError, match="gone"):
+        BY_ID(ids=[])
+
+    assert refusing.call_count == 1
