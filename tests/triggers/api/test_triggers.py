@@ -84,7 +84,7 @@ def test_it_shows_a_ledger_with_the_receipt_of_each_fire(admin: Caller, now: dat
 @pytest.mark.parametrize("outcome", ["running", "quarantined", "withdrawn", "skipped"])
 def test_it_says_what_became_of_a_fire(outcome: str, admin: Caller, now: datetime) -> None:
     trigger = factories.armed_session(now, "time.cron", args=HOURLY | {"misfire": "skip"})
-    due = now + (timedelta(days=1) if outcome == "skipped" else timedelta(0))
+    due = now.replace(minute=0, second=0, microsecond=0) + timedelta(days=1) if outcome == "skipped" else now
     Trigger.objects.filter(pk=trigger.pk).update(next_fire_at=due - timedelta(hours=outcome == "skipped"))
     engine.tick(now=due + timedelta(minutes=20 if outcome == "skipped" else 0))
     begun = turns.begin([trigger.session_id], worker="test", now=now) if outcome != "withdrawn" else []
