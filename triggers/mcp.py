@@ -37,7 +37,7 @@ from mcp_types import (
     Tool,
     ToolAnnotations,
 )
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -52,6 +52,7 @@ from sessions.text import cut
 from sessions.tools import enabled_tools
 from triggers import selectors, services
 from triggers.api.shapes import FireShape, TriggerShape
+from triggers.kinds.base import Strict
 from triggers.registry import KINDS
 from triggers.states import TriggerStatus
 
@@ -116,13 +117,7 @@ class Door:
         raise Refused(401, "unauthorized", reason, headers={"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"'})
 
 
-class Nothing(BaseModel):
-    """What every tool's arguments have in common: an unknown one is refused."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
-
-
-class ListArgs(Nothing):
+class ListArgs(Strict):
     session_id: UUID | None = Field(None, description="Only this session's triggers.")
     kind: str | None = Field(None, description="Only of this kind.", json_schema_extra={"enum": [*KINDS.by_name]})
     status: TriggerStatus | None = Field(None, description="Only in this status.")
@@ -130,7 +125,7 @@ class ListArgs(Nothing):
     cursor: UUID | None = Field(None, description="`next` of the answer before.")
 
 
-class TriggerArgs(Nothing):
+class TriggerArgs(Strict):
     trigger_id: UUID = Field(description="The trigger's id.")
 
 

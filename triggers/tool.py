@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, ValidationError
 
 from sessions.exceptions import RewakeError
 from sessions.instants import iso
@@ -20,6 +20,7 @@ from sessions.text import cut, storable
 from sessions.tools import ToolContext, register
 from triggers import selectors, services
 from triggers.exceptions import Invalid, NotFound
+from triggers.kinds.base import Strict
 from triggers.models import Trigger
 from triggers.policy import WAKE_PROMPT_MAX_CHARS
 from triggers.registry import KINDS
@@ -56,10 +57,8 @@ def _instant(value: Any) -> datetime:
     raise ValueError(f'must be ISO 8601 with an offset, e.g. "2026-12-07T09:00:00Z", not {value!r:.80}')
 
 
-class Common(BaseModel):
+class Common(Strict):
     """The fields that every kind shares."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     wake_prompt: str = Field(
         description="What to tell your future self: name the reason and the next step. "

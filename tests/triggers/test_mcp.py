@@ -256,6 +256,7 @@ def test_it_filters_triggers_by_kind_and_status(server: str, session: AgentSessi
         ({"kind": "time.never"}, "time.cron"),
         ({"status": "bogus"}, "status"),
         ({"limit": 201}, "limit"),
+        ({"limit": True}, "limit"),
         ({"session_id": "x"}, "session_id"),
         ({"color": "red"}, "session_id, kind, status, limit, cursor"),
     ],

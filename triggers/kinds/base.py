@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 from triggers.observations import Observation, Resource
 
@@ -20,10 +21,24 @@ _REPO_PART = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _REPO_URL = re.compile(r"https?://(?P<host>[^/@\s]+)/(?P<repo>[^?#\s]+?)(\.git)?/?")
 
 
-class Args(BaseModel):
-    """A kind's own data. Unknown fields are refused; text is trimmed."""
+class Strict(BaseModel):
+    """What models and programs send. Unknown fields are refused; text is trimmed; true and false are no numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a truth where an integer is wanted: pydantic alone takes it for 1 or 0."""
+        if isinstance(value, bool) and _is_integer(cls.model_fields[str(info.field_name)].annotation):
+            raise PydanticKnownError("int_type")
+        return value
+
+
+class Args(Strict):
+    """A kind's own data."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 class RepoArgs(Args):
@@ -176,6 +191,10 @@ class EventKind(Kind[R]):
     def is_last(self, args: R, observation: Observation) -> bool:
         """Return whether nothing that this trigger waits for can follow."""
         return False
+
+
+def _is_integer(annotation: Any) -> bool:
+    return annotation is int or int in get_args(annotation)
 
 
 def _is_text(given: dict[str, Any]) -> bool:
