@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from config.api import TooLarge
 from console.views import refusals
 from sessions import guesses
 from sessions.exceptions import RewakeError
@@ -145,6 +147,8 @@ def _answer_to_others(exc: Exception) -> Response | None:
         return Response(envelope("not_found", "there is no such thing"), status=404)
     if isinstance(exc, DjangoPermissionDenied):
         return Response(envelope("forbidden", "this is not allowed"), status=403)
+    if isinstance(exc, RequestDataTooBig):
+        return _answer(TooLarge())
     if isinstance(exc, UnreadablePostError):
         return Response(envelope("bad_request", "the body broke off before its end", retryable=True), status=400)
     if isinstance(exc, OperationalError | InterfaceError):

@@ -14,7 +14,7 @@ from triggers.api.schema import HOOK_PATH
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
-_PREFIX = HOOK_PATH.split("{", maxsplit=1)[0]
+PREFIX = HOOK_PATH.split("{", maxsplit=1)[0]
 
 
 @sync_and_async_middleware
@@ -25,7 +25,7 @@ def capability_urls(get_response: Any) -> Handler:
     """
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        if not request.path_info.startswith(_PREFIX):
+        if not request.path_info.startswith(PREFIX):
             found: HttpResponseBase = get_response(request)
             return found
         request.resolver_match = view = resolve(request.path_info)

@@ -266,6 +266,14 @@ def test_it_bounds_a_body(admin: Caller, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (response.status_code, error_of(response)["code"]) == (413, "too_large")
 
 
+def test_it_bounds_a_body_that_is_too_large_for_django(admin: Caller, settings: Any) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
+
+    response = admin.post(SESSIONS, {"title": "x" * 100})
+
+    assert (response.status_code, error_of(response)["code"]) == (413, "too_large")
+
+
 def test_it_does_not_take_a_chunked_body_for_an_empty_one(admin: Caller) -> None:
     response = admin.post(SESSIONS, Transfer_Encoding="chunked")
 
