@@ -22,6 +22,8 @@ POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 
+TEMPLATE = "console/error.html"
+
 
 class ConsoleRequest(HttpRequest):
     """A request as the console's views see it. Only for annotations."""
@@ -53,9 +55,17 @@ def who(request: HttpRequest) -> str:
 
 def _answer(view: View, request: ConsoleRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
     try:
-        return view(request, *args, **kwargs)
+        response = view(request, *args, **kwargs)
     except RewakeError as error:
-        return render(request, "console/error.html", {"reason": error.reason}, status=error.status)
+        return render(request, TEMPLATE, {"reason": error.reason}, status=error.status)
+    return _wrong_method(request, response["Allow"]) if response.status_code == 405 else response
+
+
+def _wrong_method(request: ConsoleRequest, allowed: str) -> HttpResponse:
+    reason = "Nothing has been done. Use the links and buttons of the console's pages."
+    page = render(request, TEMPLATE, {"heading": "That cannot be asked for like this", "reason": reason}, status=405)
+    page["Allow"] = allowed
+    return page
 
 
 def _is_staff(request: HttpRequest) -> bool:

@@ -6,9 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
-from console.door import door
-
-TEMPLATE = "console/error.html"
+from console.door import TEMPLATE, door
 
 
 def _not_found(request: HttpRequest) -> HttpResponse:

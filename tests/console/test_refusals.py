@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
@@ -47,6 +48,16 @@ def test_it_says_what_to_do_about_a_form_that_is_too_old() -> None:
     assert "reload that page" in text(answer)
     assert "console/console.css" in text(answer)
     assert answer["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(("path", "ways"), [(at("pause", UUID(int=1)), "POST"), (at("logout"), "POST, OPTIONS")])
+def test_it_has_a_page_for_who_opens_what_only_a_button_does(path: str, ways: str, operator: Client) -> None:
+    answer = operator.get(path)
+
+    assert (answer.status_code, answer["Allow"]) == (405, ways)
+    assert is_page(answer)
+    assert "Nothing has been done" in text(answer)
+    assert "default-src 'none'" in answer["Content-Security-Policy"]
 
 
 @pytest.mark.django_db
