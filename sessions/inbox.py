@@ -171,6 +171,11 @@ def oldest_pending() -> datetime | None:
     return waiting.values_list("created_at", flat=True).first()
 
 
+def outstanding() -> QuerySet[Wake]:
+    """Return the wakes that wait, and those set aside that can be retried: none of a terminated session's can be."""
+    return Wake.objects.filter(status__in=[WakeStatus.PENDING, WakeStatus.QUARANTINED], session__terminated_at=None)
+
+
 def may_join(share: Sequence[Wake]) -> bool:
     """Return whether these wakes may be steered into a turn that already runs."""
     return all(wake.action == Action.MESSAGE and wake.losses == 0 for wake in share)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
+from sessions import inbox
 from sessions.exceptions import NotFound
 from sessions.facts import facts_of
 from sessions.models import AgentSession, Event, Turn, Wake
@@ -111,15 +112,19 @@ def state(row: AgentSession) -> dict[str, Any]:
 
 
 def quarantined(session_id: UUID) -> list[Wake]:
-    """Return a session's quarantined wakes, oldest first."""
-    return list(Wake.objects.filter(session_id=session_id, status=WakeStatus.QUARANTINED).order_by("pk"))
+    """Return a session's quarantined wakes that can be retried, oldest first."""
+    return list(inbox.outstanding().filter(session_id=session_id, status=WakeStatus.QUARANTINED).order_by("pk"))
 
 
 def _wake_counts(ids: Sequence[UUID]) -> dict[UUID, tuple[int, int]]:
-    open_ = Wake.objects.filter(session_id__in=ids, status__in=[WakeStatus.PENDING, WakeStatus.QUARANTINED])
-    counted = open_.values("session_id").annotate(
-        pending=Count("pk", filter=Q(status=WakeStatus.PENDING)),
-        quarantined=Count("pk", filter=Q(status=WakeStatus.QUARANTINED)),
+    counted = (
+        inbox.outstanding()
+        .filter(session_id__in=ids)
+        .values("session_id")
+        .annotate(
+            pending=Count("pk", filter=Q(status=WakeStatus.PENDING)),
+            quarantined=Count("pk", filter=Q(status=WakeStatus.QUARANTINED)),
+        )
     )
     return {row["session_id"]: (row["pending"], row["quarantined"]) for row in counted}
 

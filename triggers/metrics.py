@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from sessions import inbox
 from sessions.ids import lowest_at
-from sessions.models import Turn, Wake
+from sessions.models import Turn
 from sessions.states import TurnStatus, WakeStatus
 from triggers import selectors
 from triggers.counted import COUNTED
@@ -163,10 +163,9 @@ def _triggers() -> Metric:
 
 
 def _wakes() -> Metric:
-    """Count what waits, and what was set aside and can be retried: nobody can do anything in a terminated session."""
     family = GaugeMetricFamily("rewake_wakes", "Wakes that wait, or were set aside.", labels=["status"])
     for status in (WakeStatus.PENDING, WakeStatus.QUARANTINED):
-        family.add_metric([status], Wake.objects.filter(status=status, session__terminated_at=None).count())
+        family.add_metric([status], inbox.outstanding().filter(status=status).count())
     return family
 
 

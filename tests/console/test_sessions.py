@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -293,6 +294,19 @@ def test_it_retries_a_quarantined_wake(operator: Client, session: AgentSession, 
 
     assert "Quarantined wake" not in answer
     assert Wake.objects.get(pk=wake.pk).status == WakeStatus.PENDING
+
+
+def test_it_alarms_nobody_about_a_wake_that_nobody_can_retry(
+    operator: Client, session: AgentSession, now: datetime
+) -> None:
+    _quarantine(session, now)
+    counted = re.compile(r'data-label="Quarantined wakes">(.*?)</td>')
+    before = counted.findall(text(operator.get(at("sessions"))))
+    services.terminate(session.pk, now=now)
+
+    assert before == ['<strong class="bad">1</strong>']
+    assert counted.findall(text(operator.get(at("sessions")))) == ["0"]
+    assert "Quarantined wake" not in text(operator.get(at("session", session.pk)))
 
 
 def test_it_shows_its_triggers_beside_the_transcript(operator: Client, session: AgentSession, now: datetime) -> None:
