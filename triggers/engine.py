@@ -87,7 +87,8 @@ def tick(*, now: datetime, limit: int = BATCH, recorded: Callable[[], object] = 
         if not taken:
             break
         total += done
-        due = [pk for pk in due if pk not in taken]
+        gone = {trigger.pk for trigger in taken}
+        due = [pk for pk in due if pk not in gone]
         recorded()
     for start in range(0, len(due), SLICE):
         total += _record(partial(_LOCK_DUE, now=now, ids=due[start : start + SLICE]), now)[1]
@@ -191,24 +192,24 @@ def _take_batch(now: datetime, limit: int) -> list[Trigger]:
     return oldest + _LOCK_NEWEST_FREE(now=now, limit=limit // 2, others=[trigger.pk for trigger in oldest])
 
 
-def _record(take: Callable[[], list[Trigger]], now: datetime) -> tuple[set[UUID], Tick]:
+def _record(take: Callable[[], list[Trigger]], now: datetime) -> tuple[list[Trigger], Tick]:
     """Record what `take` locks, and return what that was; if the database refuses it, record one by one."""
     taken: list[Trigger] = []
     try:
         with transaction.atomic():
             taken = take()
-            return {trigger.pk for trigger in taken}, _record_taken(taken, now)
+            return taken, _record_taken(taken, now)
     except OperationalError:
         raise  # the database itself is in trouble: the next tick tries again
     except DatabaseError as error:
         if not taken:
             raise
         if len(taken) == 1:
-            return {taken[0].pk}, _mark_refused(taken[0], error, now)
+            return taken, _mark_refused(taken[0], error, now)
     total = Tick()
     for trigger in taken:
         total += _record(partial(_LOCK_DUE, now=now, ids=[trigger.pk]), now)[1]
-    return {trigger.pk for trigger in taken}, total
+    return taken, total
 
 
 def _record_taken(taken: Sequence[Trigger], now: datetime) -> Tick:

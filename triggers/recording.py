@@ -71,7 +71,7 @@ def lateness(trigger: Trigger, due: datetime, now: datetime) -> str:
 
 
 def write(plans: Sequence[Plan], sessions: Mapping[UUID, AgentSession], now: datetime) -> None:
-    """Write all plans, whose sessions are locked: the same few statements for one trigger and for five hundred."""
+    """Write all plans, whose sessions are locked: the same few statements for one trigger and for a full batch."""
     firing = [plan for plan in plans if plan.occurrence]
     script = Script()
     wakes = inbox.post([_wake(plan, now) for plan in firing], now=now, script=script)
