@@ -11,7 +11,7 @@ from triggers import engine, polling
 
 TICK = "triggers.tick"
 POLL = "triggers.poll"
-BATCHES = 40  # of one ring; the next ring goes on
+TICKS, POLLS = 40, 20  # batches of one ring; the next ring goes on
 
 
 @shared_task(name=TICK)
@@ -20,7 +20,7 @@ def tick() -> None:
     if not settings.TRIGGERS_ENABLED:
         return
     with doorbell.held() as let_go:
-        for _ in range(BATCHES):
+        for _ in range(TICKS):
             if not engine.tick(now=timezone.now(), recorded=let_go).more:
                 return
 
@@ -30,6 +30,6 @@ def poll() -> None:
     """Ask the forges for what is due, batch by batch."""
     if not settings.TRIGGERS_ENABLED:
         return
-    for _ in range(BATCHES):
+    for _ in range(POLLS):
         if polling.poll(clock=timezone.now) < polling.BATCH:
             return
