@@ -83,15 +83,20 @@ class Process:
     def running(self) -> bool:
         return self._popen is not None and self._popen.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._popen
+        return self._popen.pid
+
     def _end(self, number: signal.Signals) -> int:
         assert self._popen
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, number)
+            os.killpg(self.pid, number)
         try:
             code = self._popen.wait(timeout=PATIENCE)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
         if self._output:
             self._output.close()
         return code

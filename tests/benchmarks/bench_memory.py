@@ -98,8 +98,7 @@ class Real:
 
     def sample(self) -> None:
         assert self.process.running
-        assert self.process._popen
-        self.samples.append(_resident(self.process._popen.pid))
+        self.samples.append(_resident(self.process.pid))
 
 
 def processes(seconds: float) -> tuple[Real, Real]:
